@@ -165,7 +165,7 @@ def train_rows(*, say: Callable[[str], None], short: bool = False) -> list[dict[
                 spent[peer.name].append(theirs)
                 ratios[peer.name].append((2 * theirs[0] / (before[0] + after[0]), 2 * theirs[1] / (before[1] + after[1])))
             before = after
-    rows = [row("calibration: additions in plain Python", calibration(), "1/s")]
+    rows = [calibration()]
     for name, times in (("ours", own), (sighted.name, spent[sighted.name])):
         rows.append(row(f"{name}, collection and update", 1 / middle(times, 1), "decisions/s"))
         rows.append(row(f"{name}, collection", 1 / middle(times, 0), "decisions/s"))

@@ -558,37 +558,6 @@ def write_sums(folder: str | Path, *, known: Mapping[str, str] | None = None) ->
     write_text(folder / SUMS, "".join(f"{known.get(name) or sha256_file(folder / name)}  {name}\n" for name in names), sync=False)
 
 
-# --- sealed lines ----------------------------------------------------------------------------------------------------
-
-BROKEN_SEAL = "is not what was written (its seal is broken)"
-_SEAL = b',"seal":"'
-_SEAL_DIGITS = 32
-_SEALED = len(_SEAL) + _SEAL_DIGITS + 2
-
-
-def line_seal(line: bytes) -> str:
-    """The seal of a JSON object without its last brace."""
-    return sha256_bytes(line)[:_SEAL_DIGITS]
-
-
-def sealed_line(line: bytes) -> bytes:
-    """A JSON object with the hash of all that stands before it as its last field, so that every line can be checked by itself."""
-    return line[:-1] + _SEAL + line_seal(line[:-1]).encode() + b'"}'
-
-
-def seal_holds(raw: bytes) -> bool | None:
-    """None: the line carries no seal; it was written by an older version or another program."""
-    if raw[-_SEALED : -_SEALED + len(_SEAL)] != _SEAL:
-        return None
-    return raw[-_SEAL_DIGITS - 2 : -2] == line_seal(raw[:-_SEALED]).encode()
-
-
-def unsealed(raw: bytes) -> bytes | None:
-    """The object as it was before it was sealed; None where the seal is broken."""
-    holds = seal_holds(raw)
-    return raw if holds is None else raw[:-_SEALED] + b"}" if holds else None
-
-
 # --- logs and locks --------------------------------------------------------------------------------------------------
 
 

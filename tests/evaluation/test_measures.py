@@ -10,9 +10,10 @@ import pytest
 
 from townlet.config.loader import default_config
 from townlet.envs.vector import VectorTown
-from townlet.evaluation.measures import KIND, Tally
+from townlet.evaluation.measures import Tally
 from townlet.policy.runtime import Decision
-from townlet.world.state import CONFLICT_REASONS, EVENT, EXITS, RESIDENT, SHIFT_STATES, TERMS, TOWN
+from townlet.world.events import EXIT
+from townlet.world.state import CONFLICT_REASONS, EVENT, EVENTS, EXITS, RESIDENT, SHIFT_STATES, TERMS, TOWN
 
 DAY = 1440
 STEP = 360  # ticks per decision in the told town: four decisions a day
@@ -66,13 +67,13 @@ def told(town: ToldTown, steps: list[tuple[Any, list[dict[str, Any]]]], *, learn
         town.step(rewards, events)
         tally.after_step(tally.vec, chose(np.zeros(0)))
         for event in events:
-            if event["kind"] == KIND["exit"]:
+            if event["kind"] == EXIT:
                 town.state.residents["present"][0, event["actor"]] = 0
     return tally
 
 
 def event(kind: str, **fields: Any) -> dict[str, Any]:
-    return {"kind": KIND[kind], **fields}
+    return {"kind": EVENTS.index(kind), **fields}
 
 
 def one(tally: Tally, name: str) -> float | None:

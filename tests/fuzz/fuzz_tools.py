@@ -37,7 +37,7 @@ from townlet.policy.inference import NumpyPolicy
 from townlet.policy.sample import read_sample
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.session import training_state
-from townlet.sealed import SEAL, seal_of
+from townlet.sealed import SEAL, seal_of, sealed_line, unsealed
 from townlet.sim.snapshot import load_snapshot, open_town
 from townlet.telemetry.alarm_rules import default_rules
 from townlet.telemetry.ndjson import read_records
@@ -117,8 +117,8 @@ class Mutator:
         if self.draw.random() < 0.4 or not rows:
             return self.bytes(data)
         at = self.draw.randrange(len(rows))
-        told = json.dumps(self.value(files.unsealed(rows[at]) or rows[at]), separators=(",", ":")).encode()
-        rows[at] = files.sealed_line(told) if told.startswith(b"{") and len(told) > 2 else told
+        told = json.dumps(self.value(unsealed(rows[at]) or rows[at]), separators=(",", ":")).encode()
+        rows[at] = sealed_line(told) if told.startswith(b"{") and len(told) > 2 else told
         return b"\n".join(rows) + b"\n"
 
 

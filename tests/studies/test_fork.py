@@ -79,7 +79,7 @@ def test_a_shower_more_is_found_and_used(morning: Moment) -> None:
     free = [(int(x), int(y)) for y, x in np.argwhere((tiles == 0) & (occupant < 0))]
     for x, y in free:
         try:
-            config = apply_edits(morning.config, [f"objects += shower@{x},{y}"])
+            config = apply_edits(morning.config, [parse_edit(f"objects += shower@{x},{y}")])
             compile_town(config)
         except ScenarioError:
             continue
@@ -114,12 +114,12 @@ def test_a_config_edit_changes_the_rules(morning: Moment) -> None:
 )
 def test_edits_that_cannot_be_are_refused_in_words(edit: str, message: str) -> None:
     with pytest.raises((UsageError, ConfigError), match=message):
-        apply_edits(load_config("town_day"), [edit])
+        apply_edits(load_config("town_day"), [parse_edit(edit)])
 
 
 def test_an_object_of_unknown_kind_or_on_another_is_refused(morning: Moment) -> None:
     with pytest.raises(ScenarioError):
-        compile_town(apply_edits(morning.config, ["objects += throne@1,1"]))
+        compile_town(apply_edits(morning.config, [parse_edit("objects += throne@1,1")]))
     row = compile_town(morning.config).layout.objects[0]
     with pytest.raises(ScenarioError):
         fork(morning, [f"objects += shower@{row['x']},{row['y']}"], futures=1)

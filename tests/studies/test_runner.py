@@ -22,7 +22,8 @@ from townlet.errors import ConfigError, DamagedFileError, TownletError
 from townlet.evaluation.compare import summarise
 from townlet.evaluation.score_scale import shipped_scales, town_hash
 from townlet.evaluation.suites import Case
-from townlet.files import AppendLog, sealed_line
+from townlet.files import AppendLog
+from townlet.sealed import sealed_line
 from townlet.studies.runner import finished, parse_results, read_results, report_study, run_job, run_study
 from townlet.studies.spec import BLIND, SIGHTED, UNTOLD, StudyJob, StudySpec, ablation, job_of, jobs_of, load_spec
 

@@ -21,13 +21,14 @@ from townlet.bench.sim import HeldScript
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.optional import check_installed
-from townlet.policy import passes
+from townlet.policy.arithmetic import CHAINS, LANES, multiply_add
 from townlet.sim.loop import AsTold, SimulationLoop
 from townlet.types import Record
 from townlet.world._jit import entry
 from townlet.world.options import legal_option
 from townlet.world.state import MAX_EDGES, OBJECT, RESIDENT, TERMS, TIE, State, Tables, Town
 
+SCENARIO = "town_day"
 MEGABYTES, SUMMANDS = 64, 2_000_000  # memory that no cache holds; a sum that is long enough to be timed
 EPOCH_PASSES = 3  # an update goes forward once and backward with twice its arithmetic
 
@@ -57,8 +58,8 @@ class TimedStage:
 def measure_machine(repeats: int = 5, *, megabytes: int = MEGABYTES, summands: int = SUMMANDS) -> Machine:
     memory = np.empty(megabytes << 20, np.uint8)
     filled = fastest(lambda: memory.fill(1), repeats)
-    sums, per_sum = np.full(max(passes.CHAINS) * passes.LANES, 0.5, np.float32), 2.0 * passes.LANES * summands
-    speeds = [count * per_sum / fastest(partial(passes.multiply_add, sums, summands, count), repeats) for count in passes.CHAINS]
+    sums, per_sum = np.full(max(CHAINS) * LANES, 0.5, np.float32), 2.0 * LANES * summands
+    speeds = [count * per_sum / fastest(partial(multiply_add, sums, summands, count), repeats) for count in CHAINS]
     return Machine(memory.nbytes / filled, max(speeds))
 
 
@@ -92,8 +93,8 @@ def mask_towns(s: State, tables: Tables, masks: np.ndarray) -> None:
 class Morning:
     """Some decisions of the script, a tick each, that can be lived again with and without observations."""
 
-    def __init__(self, scenario: str, towns: int, decisions: int) -> None:
-        self.vec = VectorTown(load_config(scenario, ["policy.decision_interval=1"]), towns)
+    def __init__(self, towns: int, decisions: int) -> None:
+        self.vec = VectorTown(load_config(SCENARIO, ["policy.decision_interval=1"]), towns)
         script = HeldScript(hold=10)
         script.reset(self.vec)
         self._kept, self._lived = self.vec.save(), []
@@ -116,9 +117,9 @@ class Morning:
         return spent / (len(self._lived) * self.rows)
 
 
-def town_stages(*, scenario: str = "town_day", towns: int = 64, decisions: int = 120, repeats: int = 7) -> list[TimedStage]:
+def town_stages(*, towns: int = 64, decisions: int = 120, repeats: int = 7) -> list[TimedStage]:
     """simulate, observe (what is seen, with its mask) and the mask by itself."""
-    morning = Morning(scenario, towns, decisions)
+    morning = Morning(towns, decisions)
     vec, masks = morning.vec, np.empty_like(morning.vec.masks)
     blind, seeing, masked = [], [], []
     mask_towns(vec.state, vec.tables, masks)
@@ -136,7 +137,7 @@ def town_stages(*, scenario: str = "town_day", towns: int = 64, decisions: int =
     ]
 
 
-def training_stages(*, scenario: str = "town_day", steps: int = 64, towns: int = 64, repeats: int = 3) -> list[TimedStage]:
+def training_stages(*, steps: int = 64, towns: int = 64, repeats: int = 3) -> list[TimedStage]:
     """infer, advantage and update, with the network and the PPO of the scenario on what its residents see."""
     check_installed("torch", "measuring inference and updates")
     from townlet.policy.network import NetworkSpec
@@ -144,7 +145,7 @@ def training_stages(*, scenario: str = "town_day", steps: int = 64, towns: int =
     from townlet.policy.training.sources import with_advantages
     from townlet.policy.trajectory import Trajectory
 
-    vec = VectorTown(load_config(scenario), towns)
+    vec = VectorTown(load_config(SCENARIO), towns)
     ppo, rng = vec.config.ppo, np.random.default_rng(0)
     learner = PPOLearner(NetworkSpec.of(vec.spec, vec.config.policy.network, ppo), ppo)
     rows = vec.num_towns * vec.num_residents

@@ -25,6 +25,7 @@ from townlet.types import Record
 from townlet.world.actions import WAIT
 from townlet.world.events import QUEUE_CONFLICT, USE_START
 
+REPEATS = 5  # whose median is told
 SEEN_BAR, OPTION_BAR = 2_500_000.0, 10_000_000.0
 GROWTH_BAR, AGE_BAR = 2.5, 0.9
 NEED_BAR = 1.04
@@ -93,13 +94,14 @@ def batch(scenario: str, towns: int, overrides: Sequence[str], hold: int = 1) ->
     return Timed(VectorTown(load_config(scenario, overrides), towns), hold)
 
 
-def speed_row(name: str, interval: int, bar: float, *, towns: int = 64, ticks: int = DAY, repeats: int = 5) -> Record:
-    """Resident-ticks a second over day 2 of town_day, median of five, with what happened on that day."""
+def speed_row(name: str, interval: int, bar: float, *, ticks: int) -> Record:
+    """Resident-ticks a second over day 2 of town_day in 64 towns, median of five, with what happened on that day."""
+    towns = 64
     overrides = [f"policy.decision_interval={interval}", f"scenario.episode_ticks={2 * DAY}"]
     folk = batch("town_day", towns, overrides, hold=10 // interval)
     folk.run(DAY // interval)
     morning, spent = folk.vec.save(), []
-    for _ in range(repeats):
+    for _ in range(REPEATS):
         folk.vec.restore(morning)
         spent.append(folk.run(ticks // interval))
     residents = towns * folk.vec.num_residents
@@ -111,9 +113,9 @@ def speed_row(name: str, interval: int, bar: float, *, towns: int = 64, ticks: i
     return made
 
 
-def growth_row(small: int = 80, large: int = 8000, *, ticks: int = 120) -> Record:
+def growth_row() -> Record:
     """Time per resident and tick in a large town over that in a small one, same minutes of the morning."""
-    costs = []
+    (small, large), ticks, costs = (80, 8000), 120, []
     for residents in (small, large):
         side = 400 if residents > 1000 else 80
         folk = batch("metropolis", 1, [f"scenario.generate.residents={residents}", f"scenario.size=[{side}, {side}]"])
@@ -155,8 +157,9 @@ def need_row(*, towns: int = 64, decisions: int = 60, repeats: int = 15, further
     return row("cost of one need more", median(ratios) ** (1 / further), "×", NEED_BAR, smaller=True)
 
 
-def age_rows(*, towns: int = 16, repeats: int = 9, decisions: int = 36) -> list[Record]:
+def age_rows() -> list[Record]:
     """Day 7 against day 2 at the same minutes, alternated; and the memory of the process."""
+    towns, repeats, decisions = 16, 9, 36
     folk = batch("town_day", towns, [f"scenario.episode_ticks={8 * DAY}"])
     day = DAY // folk.vec.interval
     moments, sizes = {}, {}
@@ -176,10 +179,10 @@ def age_rows(*, towns: int = 16, repeats: int = 9, decisions: int = 36) -> list[
     ]
 
 
-def start_rows(*, repeats: int = 5) -> list[Record]:
+def start_rows() -> list[Record]:
     """`townlet --help`, and `townlet run` with compiled kernels: medians."""
-    helps = median(child_seconds(["--help"]) for _ in range(repeats))
-    runs = median(child_seconds(["run", "town_day", "--ticks", "10"]) for _ in range(repeats))
+    helps = median(child_seconds(["--help"]) for _ in range(REPEATS))
+    runs = median(child_seconds(["run", "town_day", "--ticks", "10"]) for _ in range(REPEATS))
     return [
         row("townlet --help", helps, "s", HELP_BAR, smaller=True),
         row("townlet run town_day, first row, later starts", runs, "s", START_BAR, smaller=True),
@@ -188,7 +191,7 @@ def start_rows(*, repeats: int = 5) -> list[Record]:
 
 def sim_rows(*, say: Callable[[str], None], short: bool = False) -> list[Record]:
     """All rows of the simulator; `short` for a look: fewer ticks, and no large town."""
-    rows = [row("calibration: additions in plain Python", calibration(), "1/s")]
+    rows = [calibration()]
     ticks = 240 if short else DAY
     say("town_day, 64 towns, option level")
     rows.append(speed_row("option level, 8 residents × 64 towns", 10, OPTION_BAR, ticks=ticks))
@@ -203,5 +206,5 @@ def sim_rows(*, say: Callable[[str], None], short: bool = False) -> list[Record]
         rows += age_rows()
         say("starts")
         rows += start_rows()
-    rows.append(row("calibration again", calibration(), "1/s"))
+    rows.append(calibration("calibration again"))
     return rows

@@ -154,7 +154,7 @@ def replay(megabytes: int | None, short: bool, check: bool, as_json: bool) -> No
         folder = Path(place) / "data"
         note(f"generating {size / 1e6:.0f} MB of samples in {place}")
         made = generate(folder, size)
-        rows = [row("calibration: additions in plain Python", calibration(), "1/s"), row("generated samples", made / 1e6, "MB")]
+        rows = [calibration(), row("generated samples", made / 1e6, "MB")]
         note("reading, writing, recording")
         rows += replay_rows(folder, repeats=1 if short else 5)
         if installed("torch"):
@@ -176,19 +176,18 @@ def telemetry(log: Path | None, check: bool, as_json: bool) -> None:
     Example:
       townlet bench telemetry --json
     """
-    from townlet.bench.rows import calibration, row
+    from townlet.bench.rows import calibration
     from townlet.bench.telemetry import telemetry_rows
 
-    rows = [row("calibration: additions in plain Python", calibration(), "1/s"), *telemetry_rows(log=log)]
-    _report(rows, check, as_json)
+    _report([calibration(), *telemetry_rows(log=log)], check, as_json)
 
 
-def _compile_row(repeats: int = 5) -> Record:
+def _compile_row() -> Record:
     from townlet.bench.rows import child_seconds, row
-    from townlet.bench.sim import COMPILE_BAR
+    from townlet.bench.sim import COMPILE_BAR, REPEATS
 
     spent = []
-    for _ in range(repeats):
+    for _ in range(REPEATS):
         with tempfile.TemporaryDirectory() as place:
             spent.append(child_seconds(["run", "town_day", "--ticks", "10"], {**os.environ, "XDG_CACHE_HOME": place}))
     return row("townlet run town_day, first start (compiling)", median(spent), "s", COMPILE_BAR, smaller=True)

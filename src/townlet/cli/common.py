@@ -90,6 +90,9 @@ set_option = click.option(
 at_option = click.option("--at", metavar="HH:MM|TICK", help="Moment: a clock time such as 07:00, or a tick.")
 seed_option = click.option("--seed", type=SEED, default=None, help="Seed; by default that of the config.")
 days_option = click.option("--days", type=DAYS, default=28, show_default=True, help="Days per town.")
+window_option = click.option(
+    "--window", type=Whole(0, 499_999), default=0, show_default=True, help="Number of the evaluation seed to use."
+)
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 
 

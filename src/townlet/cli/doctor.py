@@ -7,13 +7,13 @@ import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import click
 
 from townlet import __version__
 from townlet.cli.common import emit, json_option, leave
 from townlet.optional import EXTRA_OF, install_line, installed
+from townlet.types import Record
 
 BASE = (
     *("numpy", "scipy", "numba", "pillow", "pydantic", "msgspec", "PyYAML", "click", "rich", "gymnasium", "pettingzoo"),
@@ -116,7 +116,7 @@ def _bfloat16() -> dict[str, object] | None:
     return {"ok": fault is None, "fault": fault}
 
 
-def describe(report: dict[str, Any]) -> str:
+def describe(report: Record) -> str:
     lines = [f"townlet {report['townlet']}, Python {report['python']}, {report['machine']}", ""]
     if not report["python_ok"]:
         lines.append("Python 3.11 or newer is needed.")

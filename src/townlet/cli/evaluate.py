@@ -28,6 +28,7 @@ from townlet.cli.common import (
     note,
     set_option,
     spread_over,
+    window_option,
 )
 from townlet.errors import UsageError
 
@@ -53,7 +54,7 @@ STANDARD, CUSTOM = "standard", "custom"  # suites: the default one, and towns th
 )
 @click.option("--seeds", type=TOWNS, help="Towns per case, each with draws of its own.")
 @click.option("--days", type=DAYS, help="Days per town; by default those of the suite, for --scenario 28.")
-@click.option("--window", type=Whole(0, 499_999), default=0, show_default=True, help="Number of the evaluation seed to use.")
+@window_option
 @click.option(
     "--neighbours",
     multiple=True,

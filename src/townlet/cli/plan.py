@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from townlet.cli.common import PATH, Whole, days_option, emit, json_option, note, set_option
+from townlet.cli.common import PATH, Whole, days_option, emit, json_option, note, set_option, window_option
 from townlet.errors import UsageError
 
 
@@ -23,7 +23,7 @@ from townlet.errors import UsageError
     default=0,
     help="Plan over this many sampled futures; 0: the planner knows the future.",
 )
-@click.option("--window", type=Whole(0, 499_999), default=0, show_default=True, help="Number of the evaluation seed to use.")
+@window_option
 @click.option("--output", type=PATH, help="Write the planned towns as a capture into this folder.")
 @click.option("--ends", type=PATH, help="Add both ends of the score to this file; `evaluate --ends` reads it.")
 @set_option

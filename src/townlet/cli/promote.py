@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -24,7 +23,7 @@ from townlet.cli.common import (
     options,
     set_option,
 )
-from townlet.errors import ConfigError, DamagedFileError, UsageError
+from townlet.errors import DamagedFileError, UsageError
 
 if TYPE_CHECKING:
     from townlet.config.learning import EvaluationConfig
@@ -48,7 +47,9 @@ def of_ledger(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def opened(ledger: Path | None, config: str | None, overrides: tuple[str, ...], **more: object) -> None:
-        command(open_releases(ledger, config_of(config, overrides)), **more)
+        from townlet.promotion.releases import Releases
+
+        command(Releases.of(config_of(config, overrides), ledger), **more)
 
     return ledger_options(opened)
 
@@ -102,9 +103,10 @@ def evaluate(
       townlet promote evaluate runs/bakery --scenario town_day --days 7
     """
     from townlet.dto.promotion import Outcome
+    from townlet.promotion.releases import Releases
 
     settings = config_of(config, overrides)
-    releases = open_releases(ledger, settings)
+    releases = Releases.of(settings, ledger)
     suite = NAMED_TOWNS if scenarios else releases.rules.suite
     if scorecard is None:
         cases = _cases(releases, settings.evaluation, candidate, scenarios, seeds, days)
@@ -210,14 +212,6 @@ def config_of(name: str | None, overrides: tuple[str, ...]) -> SimulationConfig:
     return load_config(name, overrides) if name is not None else default_config(overrides)
 
 
-def open_releases(ledger: Path | None, config: SimulationConfig) -> Releases:
-    from townlet.files import safe_join
-    from townlet.promotion.releases import Releases
-
-    place = ledger or safe_join(".", config.promotion.ledger, error=ConfigError)
-    return Releases(place, config.promotion, config.evaluation.level)
-
-
 def trace_text(found: Trace) -> str:
     lines = [f"{link.name:13} {link.found}  ({link.where})" for link in found.links]
     last = "every link holds" if found.broken is None else f"{found.broken:13} does not hold: {found.reason}"
@@ -289,24 +283,12 @@ def _towns(scorecard: Path) -> list[str]:
 def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, cases: tuple[Case, ...], suite: str) -> Path:
     """Candidate and champion in the towns of the coming window; where the scorecard was written."""
     from townlet.evaluation.compare import save_scorecard
-    from townlet.evaluation.scorecard import evaluate as measure
     from townlet.files import safe_join
-    from townlet.promotion.ledger import FIRST_CHAMPION
-    from townlet.promotion.releases import CANDIDATE, CHAMPION
+    from townlet.promotion.window import measure_window
 
-    window, release = releases.next_window(candidate), releases.release()
-    policies = {CANDIDATE: os.fspath(candidate), CHAMPION: FIRST_CHAMPION if release is None else os.fspath(release)}
+    window = releases.next_window(candidate)
     with evaluating(f"window {window}", 2 * len(cases)) as progress:
-        card = measure(
-            policies,
-            cases,
-            evaluation=evaluation,
-            suite=suite,
-            baseline=CHAMPION,
-            window=window,
-            purpose="promotion",
-            progress=progress,
-        )
+        card = measure_window(releases, candidate, cases, evaluation, suite=suite, progress=progress)
     path = safe_join(releases.folder, f"scorecards/{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json")
     save_scorecard(card, path)
     note(f"scorecard written to {path}")

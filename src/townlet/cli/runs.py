@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from townlet.cli.common import PATH, emit, json_option, note
 from townlet.errors import TownletError
+from townlet.types import Record
 
 if TYPE_CHECKING:
     from townlet.dto.policy import AnnealStageResult
@@ -120,7 +121,7 @@ def _stages(run: RunFolder) -> list[AnnealStageResult]:
 
 def _measures(run: RunFolder) -> dict[str, object]:
     """What a run came to; of an anneal run, what its last stages did."""
-    found: dict[str, Any] = {}
+    found: Record = {}
     for stage in _stages(run):
         for result in (stage.bc, stage.ppo):
             found |= {} if result is None else result.model_dump()

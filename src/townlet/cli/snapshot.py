@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from townlet.dto.snapshot import Divergence, SnapshotHeader
     from townlet.envs.vector import VectorTown
     from townlet.policy.runtime import RememberingPolicy
+    from townlet.sim.snapshot import Snapshot
 
 SHOWN = 20
 
@@ -118,7 +119,7 @@ def load(
     if output is not None:
         check_free(output, overwrite)
     found = load_snapshot(file, None if scenario is None else load_config(scenario, overrides))
-    vec, decides, spec = _resume(file, policy)
+    vec, decides, spec = _resume(found, policy)
     made = SimulationLoop(vec, decides).run(ticks) if ticks else 0
     taken = take_snapshot(vec, policy=spec, memory=decides.memory(), start=found.header.start)
     if output is not None:
@@ -198,12 +199,11 @@ def bisect(
 # --- parts ---------------------------------------------------------------------------------------------------------------
 
 
-def _resume(file: Path, policy: str | None) -> tuple[VectorTown, RememberingPolicy, str]:
+def _resume(found: Snapshot, policy: str | None) -> tuple[VectorTown, RememberingPolicy, str]:
     """The towns of a snapshot and whoever decided in them, with its memory when it is the same one."""
     from townlet.policy.runtime import make_policy
-    from townlet.sim.snapshot import load_snapshot, open_town
+    from townlet.sim.snapshot import open_town
 
-    found = load_snapshot(file)
     vec = open_town(found)
     spec = policy or found.header.policy or "schedule"
     decides = make_policy(spec, vec, seed=vec.seed)
@@ -214,13 +214,14 @@ def _resume(file: Path, policy: str | None) -> tuple[VectorTown, RememberingPoli
 
 def _open(name: str, policy: str, seed: int | None, overrides: tuple[str, ...]) -> tuple[VectorTown, RememberingPolicy]:
     from townlet.policy.runtime import make_policy
+    from townlet.sim.snapshot import load_snapshot
 
     if not (name.endswith((".npz", ".snapshot")) and Path(name).is_file()):
         vec = open_scenario(name, overrides, seed, policy)
         return vec, make_policy(policy, vec, seed=vec.seed)
     if overrides or seed is not None:
         raise UsageError(f"{name} is a snapshot, which has its own config and seed; leave out --set and --seed for it")
-    vec, decides, _ = _resume(Path(name), policy)
+    vec, decides, _ = _resume(load_snapshot(name), policy)
     return vec, decides
 
 

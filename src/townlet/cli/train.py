@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from townlet.policy.replay import ReplayDatasetConfig
     from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 
+Flags = Mapping[str, Any]  # as click gives them, by name
 MODES = ("replay", "rollout", "mixed", "bc", "anneal")
 ALGORITHMS = ("bc", "awr", "cql", "iql")  # and PPO, by --train-ppo
 
@@ -89,7 +90,7 @@ def founding_flags(function: Callable[..., object]) -> Callable[..., object]:
     return function
 
 
-def overrides_of(flags: Mapping[str, Any]) -> tuple[str, ...]:
+def overrides_of(flags: Flags) -> tuple[str, ...]:
     """The flags that were given as `key=value`, so that they are checked like the config itself."""
     keys = {flag: key for flag, (key, *_) in VALUES.items()} | {flag: key for flag, (key, _) in SWITCHES.items()} | BOTH_WAYS
     found = list(flags["overrides"])
@@ -120,7 +121,7 @@ def train(config: str | None, **flags: object) -> None:
     train_command(config, flags, always_train=True)
 
 
-def train_command(source: str | None, flags: Mapping[str, Any], *, always_train: bool) -> None:
+def train_command(source: str | None, flags: Flags, *, always_train: bool) -> None:
     from townlet.cli.train_progress import TrainingProgress
     from townlet.policy.training.contexts import RunOptions
     from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
@@ -168,7 +169,7 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
     _publish(result, f"{config.config_id}, {mode}", flags, plots=flags["plots"] and mode != "bc")
 
 
-def _mode(config: SimulationConfig, dataset: ReplayDatasetConfig | None, flags: Mapping[str, Any]) -> str:
+def _mode(config: SimulationConfig, dataset: ReplayDatasetConfig | None, flags: Flags) -> str:
     """The mode of the run that is resumed, or that of the config; where data were named and no mode, replay is meant."""
     from townlet.policy.training.run_folder import RunFolder
 
@@ -179,7 +180,7 @@ def _mode(config: SimulationConfig, dataset: ReplayDatasetConfig | None, flags: 
     return "replay" if has_data and flags["mode"] is None and training.source == "rollout" else training.source
 
 
-def _check_data(mode: str, flags: Mapping[str, Any]) -> None:
+def _check_data(mode: str, flags: Flags) -> None:
     from townlet.policy.training.orchestrator import REPLAY_MODES
 
     if flags["bc_manifest"] is not None and mode not in ("bc", "anneal"):
@@ -190,7 +191,7 @@ def _check_data(mode: str, flags: Mapping[str, Any]) -> None:
             raise UsageError(f"{told}; use --mode replay or mixed, or name demonstrations for cloning with --bc-manifest.")
 
 
-def _check_algorithm(mode: str, flags: Mapping[str, Any]) -> None:
+def _check_algorithm(mode: str, flags: Flags) -> None:
     if flags["anneal_exit_on_failure"] and mode != "anneal":
         raise UsageError(f"--anneal-exit-on-failure judges an anneal run, the mode is {mode}; leave one of them out.")
     if flags["train_ppo"] and mode in ("bc", "anneal"):
@@ -200,7 +201,7 @@ def _check_algorithm(mode: str, flags: Mapping[str, Any]) -> None:
         raise UsageError(f"--algorithm is how stored data are learned from, but {other}; leave one of them out.")
 
 
-def _publish(result: TrainingResult, title: str, flags: Mapping[str, Any], *, plots: bool) -> None:
+def _publish(result: TrainingResult, title: str, flags: Flags, *, plots: bool) -> None:
     """Write the summary and the curves that were asked for, print the result, leave with its exit code."""
     from townlet.cli.train_progress import result_text
     from townlet.dto.policy import AnnealSummary
@@ -216,7 +217,7 @@ def _publish(result: TrainingResult, title: str, flags: Mapping[str, Any], *, pl
     leave(1 if flags["anneal_exit_on_failure"] and failed else 0)
 
 
-def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationConfig, Path | None]:
+def _config(source: str | None, flags: Flags) -> tuple[SimulationConfig, Path | None]:
     """The config to train with, and the run folder: of the run that is resumed, or as the flags say."""
     from townlet.config.loader import load_config
     from townlet.policy.training.run_folder import RunFolder
@@ -244,7 +245,7 @@ def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationCon
     return config.model_copy(update={"training": where}), run.path
 
 
-def _single_sample(config: SimulationConfig, flags: Mapping[str, Any]) -> ReplayDatasetConfig | None:
+def _single_sample(config: SimulationConfig, flags: Flags) -> ReplayDatasetConfig | None:
     from townlet.policy.replay import ReplayDatasetConfig, ReplayEntry
 
     if flags["replay_sample"] is None:
@@ -258,7 +259,7 @@ def _single_sample(config: SimulationConfig, flags: Mapping[str, Any]) -> Replay
     return ReplayDatasetConfig(entries=(entry,), batch_size=1, label=flags["replay_sample"].stem, source=source)
 
 
-def _save_rollout(config: SimulationConfig, flags: Mapping[str, Any]) -> None:
+def _save_rollout(config: SimulationConfig, flags: Flags) -> None:
     """`--rollout-save-dir`: a rollout of `--rollout-ticks` goes into that folder."""
     from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from time import perf_counter
 from types import TracebackType
-from typing import Any
 
 import click
 from rich.console import Console, RenderableType
@@ -15,6 +14,7 @@ from rich.text import Text
 
 from townlet.cli.common import interactive
 from townlet.dto.policy import AnnealSummary, BCTrainingResult, DryRun, OfflineTrainingResult, PPOTrainingResult, TrainingResult
+from townlet.types import Record
 
 LABELS = {  # what is shown of an epoch, the most important first: a narrow terminal leaves out the last
     "return_per_resident_day": "return/resident-day",
@@ -79,7 +79,7 @@ class TrainingProgress:
             self._bar.start()
             self._task = self._bar.add_task(what, total=total, completed=done)
 
-    def advance(self, figures: Mapping[str, Any]) -> None:
+    def advance(self, figures: Record) -> None:
         self._done += 1
         known = {label: value for name, label in LABELS.items() if (value := figures.get(name)) is not None}
         shown = [f"{label} {value:,.0f}" if value >= 1000 else f"{label} {value:.3g}" for label, value in known.items()]

@@ -16,7 +16,7 @@ from townlet.engine.network import KernelWeights, choose_by_network
 from townlet.envs.step import Buffers, step_towns
 from townlet.envs.threads import Call
 from townlet.envs.vector import FINGERPRINT, VectorTown
-from townlet.types import Array
+from townlet.types import Array, Record
 from townlet.world.rng import ACT, PICK, POLICY, fill_uniform
 from townlet.world.state import SCHEDULED, State
 from townlet.world.townspeople import choose_random, choose_scripted, make_script
@@ -30,7 +30,7 @@ NO_EVENT = (-1, -1, 0, 0, -1)  # a row of `scheduled` that never comes
 
 
 class Image(NamedTuple):
-    header: dict[str, Any]
+    header: Record
     data: bytes  # what stands at `header["base"]`
 
 
@@ -88,7 +88,7 @@ class _Layout:
 
     def __init__(self, calls: Mapping[str, Call]) -> None:
         self.arrays: dict[str, tuple[Array, int]] = {}
-        self.calls: dict[str, dict[str, Any]] = {}
+        self.calls: dict[str, Record] = {}
         named = {name: list(_named(call)) for name, call in calls.items()}
         self.end = BASE + SCRATCH
         for name, arguments in named.items():

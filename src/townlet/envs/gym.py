@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from townlet.envs.events import step_records
 from townlet.envs.render import rendered
-from townlet.envs.spaces import INFOS, Sight, info_of, make_towns, write_action
+from townlet.envs.spaces import INFOS, Info, Sight, info_of, make_towns, write_action
 from townlet.envs.vector import Scenario, VectorTown, checked_actions
 from townlet.errors import UsageError
 from townlet.types import Array
@@ -74,7 +74,7 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
         self.observation_space = self._sight.row
         self.action_space = spaces.Discrete(vec.num_actions)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, Info]:
         """With a seed the first episode of that seed; without one an episode of a seed drawn from the last."""
         super().reset(seed=seed)
         self.vec.reset(seed if seed is not None else 2 * int(self.np_random.integers(1 << 30)))  # even, as training's
@@ -82,7 +82,7 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
         self._show()
         return self._sight.of(self.vec, self._slot), self._info()
 
-    def step(self, action: np.int64 | int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64 | int) -> tuple[Array, float, bool, bool, Info]:
         if self._over:
             raise UsageError("the episode is over; call reset first")
         vec = self.vec
@@ -109,7 +109,7 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
         if self.render_mode == "human":
             self.render()
 
-    def _info(self) -> dict[str, Any]:
+    def _info(self) -> Info:
         info = info_of(self.vec, self._slot, self.infos)
         if self.infos == "full":
             told = step_records(self.vec)

@@ -12,10 +12,10 @@ from pettingzoo import ParallelEnv
 from townlet.config.base import DAY
 from townlet.envs.events import step_records
 from townlet.envs.render import rendered
-from townlet.envs.spaces import INFOS, Sight, info_of, make_towns, write_action
+from townlet.envs.spaces import INFOS, Info, Sight, info_of, make_towns, write_action
 from townlet.envs.vector import Scenario, VectorTown, checked_actions
 from townlet.errors import UsageError
-from townlet.types import Array
+from townlet.types import Array, Record
 
 RENDER_MODES = ("human", "rgb_array", "ansi")
 NAMES = ("own", "numbered")
@@ -71,7 +71,7 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
     the agent.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"name": "townlet_v0", "render_modes": list(RENDER_MODES), "is_parallelizable": True}
+    metadata: ClassVar[Record] = {"name": "townlet_v0", "render_modes": list(RENDER_MODES), "is_parallelizable": True}
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
 
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[dict[str, dict[str, Array]], dict[str, dict[str, Any]]]:
+    ) -> tuple[dict[str, dict[str, Array]], dict[str, Info]]:
         """With a seed the first episode of that seed; without one the next episode of the town."""
         if seed is not None:
             self.vec.reset(seed)
@@ -127,7 +127,7 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
 
     def step(
         self, actions: Mapping[str, int]
-    ) -> tuple[dict[str, dict[str, Array]], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
+    ) -> tuple[dict[str, dict[str, Array]], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Info]]:
         if not self.agents:
             raise UsageError("the episode is over (nobody is left to act); call reset first")
         if not isinstance(actions, Mapping):
@@ -204,16 +204,16 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
         if self.render_mode == "human":
             self.render()
 
-    def _events(self) -> dict[str, list[dict[str, Any]]]:
+    def _events(self) -> dict[str, list[Record]]:
         """The events of the step by the residents they concern."""
-        found: dict[str, list[dict[str, Any]]] = {}
+        found: dict[str, list[Record]] = {}
         if self.infos == "full":
             for record in step_records(self.vec):
                 for who in {record.get("actor"), record.get("rival")} - {None}:
                     found.setdefault(str(who), []).append(record)
         return found
 
-    def _info(self, slot: int, events: list[dict[str, Any]]) -> dict[str, Any]:
+    def _info(self, slot: int, events: list[Record]) -> Info:
         info = info_of(self.vec, slot, self.infos)
         return info | {"events": events} if self.infos == "full" else info
 

@@ -13,9 +13,11 @@ import numpy as np
 from gymnasium import spaces
 
 from townlet.envs.parallel import parallel_env
+from townlet.envs.spaces import Info
 from townlet.envs.vector import Scenario
 from townlet.errors import MissingPackageError
 from townlet.optional import installed
+from townlet.types import Array
 
 if not installed("ray"):
     raise MissingPackageError("the town for RLlib needs ray, which is not installed; install it with: pip install 'ray[rllib]'")
@@ -38,20 +40,20 @@ class TownMultiAgentEnv(MultiAgentEnv):
         self.observation_space, self.action_space = spaces.Dict(self.observation_spaces), spaces.Dict(self.action_spaces)
 
     def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        self, *, seed: int | None = None, options: Mapping[str, object] | None = None
+    ) -> tuple[dict[str, Info], dict[str, Info]]:
         seen, infos = self.env.reset(seed)
         self.agents = list(self.env.agents)
         return self._renamed(seen), infos
 
-    def step(self, action_dict: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
+    def step(self, action_dict: Mapping[str, int]) -> tuple[Mapping[str, object], ...]:
         seen, rewards, terminated, truncated, infos = self.env.step(action_dict)
         self.agents = list(self.env.agents)
         over = not self.env.agents
         ends = terminated | {"__all__": over and all(terminated.values())}
         return self._renamed(seen), rewards, ends, truncated | {"__all__": over}, infos
 
-    def _renamed(self, seen: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    def _renamed(self, seen: Mapping[str, Mapping[str, Array]]) -> dict[str, Info]:
         return {
             agent: {"observations": parts["observation"], "action_mask": parts["action_mask"].astype(np.float32)}
             for agent, parts in seen.items()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from townlet.envs.spaces import Sight, make_towns
+from townlet.envs.spaces import Info, Sight, make_towns
 from townlet.envs.vector import Scenario
 from townlet.errors import UsageError
 from townlet.optional import require
@@ -79,7 +79,7 @@ class TownVecEnv(VecEnv):
     def step_async(self, actions: Array) -> None:
         self._actions[...] = np.asarray(actions).reshape(self._actions.shape)
 
-    def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
+    def step_wait(self) -> tuple[Array, Array, Array, list[Info]]:
         vec = self.vec
         decided = self._active()
         vec.step(self._actions)
@@ -87,7 +87,7 @@ class TownVecEnv(VecEnv):
         ended = decided & (left | cut)
         rewards = np.where(decided, vec.rewards.ravel(), np.float32(0.0))
         seen = self._observations()
-        infos: list[dict[str, Any]] = [{"active": bool(here)} for here in decided]
+        infos: list[Info] = [{"active": bool(here)} for here in decided]
         self._returns += rewards
         self._lengths += decided
         for index in np.flatnonzero(ended):

@@ -19,6 +19,7 @@ from townlet.world.state import TERMS
 
 MAP_LAYOUTS = ("flat", "apart", "none")
 INFOS = ("none", "numeric", "full")
+Info = dict[str, Any]  # of an agent: as much as one of INFOS says
 
 
 class Sight:
@@ -106,12 +107,12 @@ def write_action(actions: Array, slot: int, action: object, agent: str) -> None:
         raise UsageError(f"the action of {agent} is {action!r:.60}, expected a whole number: the index of an action") from None
 
 
-def info_of(vec: VectorTown, slot: int, infos: str) -> dict[str, Any]:
+def info_of(vec: VectorTown, slot: int, infos: str) -> Info:
     """The info of a resident, without its events; `infos` (of INFOS) says how much of it."""
     if infos == "none":
         return {}
     terms = dict(zip(TERMS, vec.terms[0, slot].tolist()))
-    info: dict[str, Any] = {
+    info: Info = {
         "action_mask": vec.masks[0, slot].astype(np.int8),
         "tick": int(vec.state.towns[0]["tick"]),
         "illegal": bool(vec.illegal[0, slot]),

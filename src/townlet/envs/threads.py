@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -20,17 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils
-from numba.np import arrayobj
+from numba.core.cgutils import gep_inbounds, unpack_tuple
+from numba.core.types import Tuple, Type
+from numba.core.typing.templates import Signature
 
 from townlet.threads import own_cores
 from townlet.types import Array
-from townlet.world._jit import JIT, entry, numba
+from townlet.world._jit import JIT, Code, entry, instruction, intrinsic, memory, numba, types
 
-types, intrinsic = numba.types, numba.extending.intrinsic
-make_array: Any = arrayobj.make_array
-unpack_tuple: Any = cgutils.unpack_tuple
-gep: Any = cgutils.gep_inbounds
 whole, _i8 = types.int64, ir.IntType(64)
 MAKE = ir.FunctionType(ir.IntType(32), [_i8.as_pointer()])  # makes a call, given the box in which it lies; Numba's status of it
 
@@ -42,46 +39,33 @@ PAUSE = 5e-5  # seconds that whoever waits for longer sleeps at a time
 
 
 # --- boxes -----------------------------------------------------------------------------------------------------------
-def _place(context: Any, builder: Any, kind: Any, array: Any, at: Any = None) -> Any:
-    data = make_array(kind)(context, builder, array).data
-    return data if at is None else builder.gep(data, [at])
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _add(_: Any, counts: Any, at: Any, added: Any) -> tuple[Any, Callable[..., Any]]:
+@instruction(whole)
+def _add(builder: ir.IRBuilder, counts: ir.Value, at: ir.Value, added: ir.Value) -> ir.Value:
     """counts[at] += added at one stroke, seen by every thread; what stood there before."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Sequence[Any]) -> Any:
-        return builder.atomic_rmw("add", _place(context, builder, signature.args[0], *args[:2]), args[2], "seq_cst")
-
-    return whole(counts, whole, whole), code
+    return builder.atomic_rmw("add", builder.gep(counts, [at]), added, "seq_cst")
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _look(_: Any, counts: Any, at: Any) -> tuple[Any, Callable[..., Any]]:
+@instruction(whole)
+def _look(builder: ir.IRBuilder, counts: ir.Value, at: ir.Value) -> ir.Value:
     """counts[at] as it is now, whoever writes it."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Sequence[Any]) -> Any:
-        return builder.load_atomic(_place(context, builder, signature.args[0], *args), "seq_cst", 8)
-
-    return whole(counts, whole), code
+    return builder.load_atomic(builder.gep(counts, [at]), "seq_cst", 8)
 
 
-def _mark_of(kind: Any) -> int:
+def _mark_of(kind: Type) -> int:
     """A number that stands for the types of a call."""
     return int.from_bytes(hashlib.sha256(str(kind).encode()).digest()[:7], "little")
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _mark(_: Any, args: Any) -> tuple[Any, Callable[..., Any]]:
+@intrinsic
+def _mark(_: object, args: Type) -> tuple[Signature, Code]:
     return whole(args), lambda context, builder, signature, values: _i8(_mark_of(args))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _pack(_: Any, box: Any, address: Any, args: Any) -> tuple[Any, Callable[..., Any]]:
+@intrinsic
+def _pack(_: object, box: Type, address: Type, args: Tuple) -> tuple[Signature, Code]:
     """Into the box: a function that makes the call, the address of the entry, and its arguments one by one."""
 
-    def code(context: Any, builder: Any, signature: Any, values: Sequence[Any]) -> Any:
+    def code(context: Any, builder: ir.IRBuilder, _: Signature, values: Sequence[ir.Value]) -> ir.Value:
         given = context.get_arg_packer(args.types).as_arguments(builder, unpack_tuple(builder, values[2]))
         packed = ir.LiteralStructType([_i8, _i8, *(value.type for value in given)])
         if context.get_abi_sizeof(packed) > 8 * WORDS:
@@ -90,27 +74,22 @@ def _pack(_: Any, box: Any, address: Any, args: Any) -> tuple[Any, Callable[...,
         make.linkage = "internal"
         inside = ir.IRBuilder(make.append_basic_block())
         place = inside.bitcast(make.args[0], packed.as_pointer())
-        _, at, *loaded = (inside.load(gep(inside, place, 0, k)) for k in range(2 + len(given)))
+        _, at, *loaded = (inside.load(gep_inbounds(inside, place, 0, k)) for k in range(2 + len(given)))
         kind = context.call_conv.get_function_type(types.none, args.types)
         told = [inside.alloca(each.pointee) for each in kind.args[:2]]  # what it returns, which is nothing, and what it raises
         inside.ret(inside.call(inside.inttoptr(at, kind.as_pointer()), [*told, *loaded]))
-        place = builder.bitcast(_place(context, builder, box, values[0]), packed.as_pointer())
+        place = builder.bitcast(memory(context, builder, box, values[0]), packed.as_pointer())
         for k, value in enumerate([builder.ptrtoint(make, _i8), values[1], *given]):
-            builder.store(value, gep(builder, place, 0, k))
+            builder.store(value, gep_inbounds(builder, place, 0, k))
         return context.get_dummy_value()
 
     return types.void(box, whole, args), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _make(_: Any, box: Any) -> tuple[Any, Callable[..., Any]]:
+@instruction(whole)
+def _make(builder: ir.IRBuilder, box: ir.Value) -> ir.Value:
     """Make the call that lies in the box; its status, 0 where nothing was raised."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Sequence[Any]) -> Any:
-        place = _place(context, builder, box, args[0])
-        return builder.sext(builder.call(builder.inttoptr(builder.load(place), MAKE.as_pointer()), [place]), _i8)
-
-    return whole(box), code
+    return builder.sext(builder.call(builder.inttoptr(builder.load(box), MAKE.as_pointer()), [box]), _i8)
 
 
 @entry
@@ -167,32 +146,28 @@ class Call(NamedTuple):
         return str(self.entry.__name__)
 
 
-class Threads:
-    """All who share work in a process share the threads, too: one that looks out must not take the core of one that works.
-    Whoever finds them busy does all of its work itself."""
+def run_in_threads(threads: int, jobs: Sequence[Sequence[Call]]) -> None:
+    """The first job here, each of the others in a thread; the calls of a job, up to SLOTS, one after the other.
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def run(self, jobs: Sequence[Sequence[Call]]) -> None:
-        """As many jobs as there are threads, at most; the calls of each, up to SLOTS, one after the other. The first job is done
-        here."""
-        pool = _pool(os.getpid(), self.count) if JIT and len(jobs) > 1 else None
-        if pool is None or not pool.free.acquire(blocking=False):
-            for job in jobs:
-                for call in job:
-                    call.entry(*call.args)
-            return
-        try:
-            for k, job in enumerate(jobs[1:]):
-                pool.leave(k, job)
-            for call in jobs[0]:
+    All who share work in a process share the threads, too: one that looks out must not take the core of one that works. Whoever
+    finds them busy does all of its work itself.
+    """
+    pool = _pool(os.getpid(), threads) if JIT and len(jobs) > 1 else None
+    if pool is None or not pool.free.acquire(blocking=False):
+        for job in jobs:
+            for call in job:
                 call.entry(*call.args)
-        finally:
-            failed = [name for k, job in enumerate(jobs[1:]) for name in pool.wait(k, job)]
-            pool.free.release()
-        if failed:
-            raise RuntimeError(f"{' and '.join(failed)} raised an error in another thread; call it in this one to see which")
+        return
+    try:
+        for k, job in enumerate(jobs[1:]):
+            pool.leave(k, job)
+        for call in jobs[0]:
+            call.entry(*call.args)
+    finally:
+        failed = [name for k, job in enumerate(jobs[1:]) for name in pool.wait(k, job)]
+        pool.free.release()
+    if failed:
+        raise RuntimeError(f"{' and '.join(failed)} raised an error in another thread; call it in this one to see which")
 
 
 class _Pool:

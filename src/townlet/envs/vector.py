@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from townlet.config import SimulationConfig, config_hash, load_config
 from townlet.config.base import minute_at
 from townlet.envs.step import Buffers, gather_events, step_towns
-from townlet.envs.threads import Call, Threads
+from townlet.envs.threads import Call, run_in_threads
 from townlet.errors import SnapshotError, UsageError, whole_number
 from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.scenarios.compile import CompiledTown, compile_town, empty_slots, no_ties
@@ -96,7 +96,6 @@ class VectorTown:
         self.num_residents = self.tables.start.shape[1]
         self.num_actions = len(self.catalogue)
         self._conflict = np.array(self.spec.columns(CONFLICT), dtype=np.int64)
-        self._threads = Threads(threads)
         self._shares = list(pairwise(np.linspace(0, num_towns, threads + 1).astype(int).tolist()))  # of the threads
         self.state = _blank_state(self.tables, self.config, num_towns)
         self.state.towns["id"] = first_town + np.arange(num_towns)
@@ -181,7 +180,7 @@ class VectorTown:
     def _step(self, choices: Array, targets: Array) -> None:
         args = self.step_arguments(choices, targets)
         with nullcontext() if JIT else np.errstate(over="ignore"):  # hashes wrap around
-            self._threads.run([[Call(step_towns, (*args, *share))] for share in self._shares])
+            run_in_threads(self.threads, [[Call(step_towns, (*args, *share))] for share in self._shares])
 
     def start_filming(self) -> None:
         """From now on a step leaves what there was to see at each of its ticks in `film (E, interval, bytes) u1`."""

@@ -12,6 +12,7 @@ from townlet.dto.evaluation import MEASURES, SCORECARD_LIMIT, SCORECARD_VERSION,
 from townlet.files import read_bytes
 from townlet.sealed import parse_sealed, write_sealed
 from townlet.statistics import Interval, cohens_d, iqm, mean_interval, paired_difference
+from townlet.types import Doubles
 
 
 def summarise(values: Sequence[float | None], rules: EvaluationConfig) -> Measure:
@@ -35,8 +36,12 @@ def effect_of(values: Sequence[float | None], base: Sequence[float | None], rule
     if not pairs.size:
         return None
     a, b = pairs.T
-    interval, d = paired_difference(a, b, level=rules.level, resamples=rules.resamples), cohens_d(a, b)
-    low, high = interval_ends(interval)
+    return effect_with(paired_difference(a, b, level=rules.level, resamples=rules.resamples), a, b)
+
+
+def effect_with(interval: Interval, a: Doubles, b: Doubles) -> Effect:
+    """Of a − b, whose interval that is."""
+    d, (low, high) = cohens_d(a, b), interval_ends(interval)
     return Effect(difference=interval.value, low=low, high=high, cohens_d=d if np.isfinite(d) else None, pairs=len(a))
 
 

@@ -18,9 +18,9 @@ from townlet.sim.probes import Probe
 from townlet.statistics import gini
 from townlet.telemetry.schema import RIVALRY_BINS
 from townlet.types import Array
+from townlet.world.events import EXIT, QUARREL, QUEUE_CONFLICT, QUEUE_LEAVE, RECONCILIATION, USE_START
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, MONEY, SHIFT_STATES
 
-KIND = {name: index for index, name in enumerate(EVENTS)}
 OVERTAKEN = CONFLICT_REASONS.index("overtaken")
 COLLAPSE = EXITS.index("collapse")
 SHIFTS = ("shift_on_time", "shift_late", "shift_absent")
@@ -201,23 +201,23 @@ class Tally(Probe):
         mine = self._watches(town, events["actor"], events["actor_life"])
         theirs = self._watches(town, events["rival"], events["rival_life"])
         kind = events["kind"]
-        conflict = (kind == KIND["queue_conflict"]) & (mine | theirs)
+        conflict = (kind == QUEUE_CONFLICT) & (mine | theirs)
         overtaken = conflict & (events["reason"] == OVERTAKEN)
-        exits = (kind == KIND["exit"]) & mine
+        exits = (kind == EXIT) & mine
         self._add("conflicts", town, conflict)
         self._add("intensity", town, conflict, events["intensity"])
-        self._add("quarrels", town, (kind == KIND["quarrel"]) & (mine | theirs))
+        self._add("quarrels", town, (kind == QUARREL) & (mine | theirs))
         self._add("overtakes", town, overtaken)
         self._add("exits", town, exits)
         self._add("collapses", town, exits & (events["reason"] == COLLAPSE))
-        waits = ((kind == KIND["use_start"]) | (kind == KIND["queue_leave"])) & mine & (events["waited"] > 0)
+        waits = ((kind == USE_START) | (kind == QUEUE_LEAVE)) & mine & (events["waited"] > 0)
         np.add.at(self.waited, (town[waits], events["actor"][waits]), events["waited"][waits])
         for e, waited in zip(town[waits], events["waited"][waits]):
             self.waits[e].append(float(waited))
-        shifts = mine & np.isin(kind, [KIND[name] for name in SHIFTS])
+        shifts = mine & np.isin(kind, [EVENTS.index(name) for name in SHIFTS])
         for e, event in zip(town[shifts], events[shifts]):
             self._count_shift(e, event)
-        feuds = ((kind == KIND["queue_conflict"]) & (events["rivalry_after"] >= self.avoid)) | (kind == KIND["reconciliation"])
+        feuds = ((kind == QUEUE_CONFLICT) & (events["rivalry_after"] >= self.avoid)) | (kind == RECONCILIATION)
         for e, event in zip(town[feuds], events[feuds]):
             self._count_feud(e, event)
         for e, event in zip(town[exits], events[exits]):
@@ -244,9 +244,9 @@ class Tally(Probe):
     def _count_feud(self, e: int, event: np.void) -> None:
         actor, rival = int(event["actor"]), int(event["rival"])
         pair = (e, min(actor, rival), max(actor, rival))
-        if event["kind"] == KIND["queue_conflict"]:
+        if event["kind"] == QUEUE_CONFLICT:
             self.last_feud[pair] = int(event["tick"])
-        elif event["kind"] == KIND["reconciliation"] and pair in self.last_feud:
+        elif event["kind"] == RECONCILIATION and pair in self.last_feud:
             self.reconciled[e].append(float(event["tick"] - self.last_feud.pop(pair)))
 
     def _count_exit(self, e: int, event: np.void, elapsed: Array) -> None:

@@ -132,11 +132,11 @@ def _scale(low: float, high: float, start: float, end: float) -> Callable[[float
     return lambda value: start + (value - low) / span * (end - start) if span else (start + end) / 2
 
 
-def _ticks(low: float, high: float, about: int = 4) -> list[float]:
-    """Round numbers that enclose the data."""
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers that enclose the data, about four steps."""
     if high - low < 1e-12 * max(abs(low), abs(high), 1e-12):
         low, high = low - (abs(low) or 1.0) * 0.5, high + (abs(high) or 1.0) * 0.5
-    rough = (high - low) / about
+    rough = (high - low) / 4
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -142,7 +141,7 @@ def script_rule(world: VectorTown, slot: int, policy: object) -> tuple[str, int]
     return f"{RULES[MEETS]}{world.spec.needs[rule - MEETS]} ({line})", choice
 
 
-def _repeats(row: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+def _repeats(row: Record, before: Record) -> bool:
     """Nothing new happened, and the choice is the one before."""
     quiet = not row["happened"] and not row["illegal"]
     return quiet and row["chosen"] == before["chosen"] and row["why"].partition("(")[0] == before["why"].partition("(")[0]
@@ -154,7 +153,7 @@ def _sees(seen: dict[str, float], affordances: tuple[str, ...], chose: str) -> d
     return candidates(seen, name) if name in affordances else {}
 
 
-def follow_text(resident: str, row: Mapping[str, Any], masked: Mapping[str, str], width: int = 80) -> str:
+def follow_text(resident: str, row: Record, masked: Mapping[str, str], width: int = 80) -> str:
     """One decision; of what could not be chosen only what was not `masked` for the same reason the last time."""
     refused = " (not allowed: waits)" if row["illegal"] else ""
     lines = [f"{row['time']} {resident} chose {row['chosen']}{refused}, {row['why']}"]

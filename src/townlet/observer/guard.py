@@ -14,8 +14,9 @@ from typing import Any
 from urllib.parse import parse_qs
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LARGEST_BODY = 1 << 20
@@ -142,7 +143,7 @@ def _limited(receive: Receive) -> Receive:
     """A body without a length is cut off when it grows too large: the JSON then does not parse."""
     seen = 0
 
-    async def limited() -> MutableMapping[str, Any]:
+    async def limited() -> Message:
         nonlocal seen
         message = await receive()
         if message["type"] == "http.request":
@@ -155,7 +156,7 @@ def _limited(receive: Receive) -> Receive:
 
 
 def _with_headers(send: Send) -> Send:
-    async def safe(message: MutableMapping[str, Any]) -> None:
+    async def safe(message: Message) -> None:
         if message["type"] == "http.response.start":
             there = {name for name, _ in message.get("headers", ())}
             message["headers"] = [*message.get("headers", ()), *(pair for pair in HEADERS if pair[0] not in there)]

@@ -143,7 +143,7 @@ class Library:
                     alarms += [_finite(alarm._asdict()) for alarm in event.alarms]
         return {"records": found, "alarms": alarms, "next": _cursor(data[:end]), "cut": cut, "more": end < len(data)}
 
-    def scorecards(self, name: str) -> list[Any]:
+    def scorecards(self, name: str) -> list[Record]:
         run = self.find(name)
         found = []
         for path in sorted(run.path.glob("*scorecard*.json"))[:16]:
@@ -182,7 +182,7 @@ class Library:
         text = "; ".join(problems) if problems else "ledger, evidence and releases hold together"
         return {"entries": entries, "verify": {"ok": not problems, "text": text}}
 
-    def _entries(self) -> list[Any]:
+    def _entries(self) -> list[Record]:
         try:
             return [entry.model_dump(mode="json") for entry in self.releases.entries()]
         except TownletError:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from townlet.errors import TakeError
-from townlet.types import Array
+from townlet.types import Array, Record
 from townlet.world.film import OBJECT_COLUMNS, RESIDENT_COLUMNS, TOWN_COLUMNS, FilmColumn, need_columns
 
 MAGIC = b"TWR1"
@@ -150,7 +150,7 @@ def _encoded(header: Mapping[str, object]) -> bytes:
     return json.dumps(header, separators=(",", ":")).encode()
 
 
-def _header(raw: bytes, table: Columns) -> dict[str, Any]:
+def _header(raw: bytes, table: Columns) -> Record:
     try:
         header = json.loads(raw)
     except (ValueError, RecursionError):

@@ -28,7 +28,7 @@ from townlet.policy.checkpoint import RUN_CHECKPOINTS
 from townlet.policy.runtime import locate
 from townlet.policy.training.run_folder import RunCard, RunEnvironment, RunFolder, RunSummary
 from townlet.promotion.ledger import read_ledger
-from townlet.telemetry.ndjson import read_records
+from townlet.telemetry.ndjson import epoch_records
 from townlet.types import Record
 
 SCORECARD = "scorecard.json"
@@ -86,7 +86,7 @@ def read_run(folder: Path, log: Path | None = None) -> RunRecord:
     log = log or kept.find_log(None if run is None else run.telemetry)
     if log is not None:
         try:
-            records.extend(record for record in read_records(log) if record.get("kind") != "batch")
+            records.extend(epoch_records(log))
         except DamagedFileError as error:  # what stands before it is kept
             damaged.append(str(error))
     config, judged = part("config.json", kept.resolved_config, None), list[PromotionDecision]()

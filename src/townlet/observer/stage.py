@@ -18,9 +18,8 @@ from townlet.errors import UsageError
 from townlet.policy.runtime import Decision, RememberingPolicy
 from townlet.sim.edits import (
     ConfigEdit,
-    Edit,
     Force,
-    Perturb,
+    WorldEdit,
     apply_edits,
     change_world,
     parse_edit,
@@ -116,17 +115,17 @@ class Performed(Directed):
         config = next((edit.text for _, edit in edits if isinstance(edit, ConfigEdit)), None)
         if config is not None:
             raise UsageError(f"the take changes its rules on the way ({config!r}); capture a take of one town")
-        due: dict[int, list[Edit]] = {}
+        due: dict[int, list[WorldEdit]] = {}
         forced: dict[int, dict[str, str]] = {}
         for at, edit in edits:
             tick = -(-at // interval) * interval
             if isinstance(edit, Force):
                 forced.setdefault(tick, {})[edit.name] = edit.option
-            elif not isinstance(edit, Perturb):
+            elif isinstance(edit, WorldEdit):
                 due.setdefault(tick, []).append(edit)
         super().__init__(policy, forced)
         self.due = due
-        schedule_perturbations(vec, [(at, edit) for at, edit in edits if isinstance(edit, Perturb)])
+        schedule_perturbations(vec, edits)
 
     def act(self, vec: VectorTown) -> Decision:
         for edit in self.due.get(int(vec.state.towns[0]["tick"]), ()):
@@ -237,7 +236,7 @@ class Stage:
                 )
             if not isinstance(edit, ConfigEdit):
                 continue
-            config, k = apply_edits(config, [edit.text]), self.decision_of(at)
+            config, k = apply_edits(config, [edit]), self.decision_of(at)
             vec = VectorTown(config, 1, seed=base.seed)
             same = (vec.num_residents, vec.catalogue, vec.spec.hash, vec.interval) == (
                 base.num_residents, base.catalogue, base.spec.hash, base.interval
@@ -256,7 +255,7 @@ class Stage:
         """Once a stretch, when the town first comes to it: its clock tells which minutes the ticks are."""
         if stretch not in self._perturbed:
             self._perturbed.add(stretch)
-            schedule_perturbations(self._vecs[stretch], [(at, edit) for at, edit in self._edits if isinstance(edit, Perturb)])
+            schedule_perturbations(self._vecs[stretch], self._edits)
 
     def _arrive(self) -> None:
         """What is to change before the decision the stage has come to."""
@@ -270,7 +269,7 @@ class Stage:
             self.policy.reset(self.vec)
             self.policy.recall(memory)
         for at, edit in self._edits:
-            if self.decision_of(at) == self.at and _is_of_the_world(edit):
+            if self.decision_of(at) == self.at and isinstance(edit, WorldEdit):
                 change_world(self.vec, edit)
 
     # --- stations -----------------------------------------------------------------------------------------------------
@@ -341,10 +340,6 @@ class Stage:
         moved = np.concatenate([[0], place + 1])[thing]
         out[:, 6 * n : 7 * n], out[:, 7 * n : 8 * n] = moved & 255, moved >> 8
         return out
-
-
-def _is_of_the_world(edit: Edit) -> bool:
-    return not isinstance(edit, ConfigEdit | Perturb | Force)
 
 
 def _placed_events(rows: Array, place: Array) -> Array:

@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from townlet import files
+from townlet import files, sealed
 from townlet.dto import FrozenStrict
 from townlet.errors import TakeError, UsageError
 from townlet.files import sha256_bytes
-from townlet.sealed import SEAL
+from townlet.sealed import BROKEN_SEAL, SEAL, line_seal, sealed_line
 from townlet.sim.edits import LONGEST, parse_edit
 
 VERSION: Literal[1] = 1
@@ -51,13 +51,13 @@ class Take(FrozenStrict):
     @property
     def seal(self) -> str:
         """Of a take in a file, which may say it: so that no other seed is played than was written."""
-        return files.line_seal(canonical(self)[:-1])
+        return line_seal(canonical(self)[:-1])
 
 
 def canonical(take: Take) -> bytes:
     """What is not said is not written, so that a field more in a later version changes no id."""
     told = {name: value for name, value in take.model_dump(mode="json").items() if value is not None and value != []}
-    return json.dumps(told, sort_keys=True, separators=(",", ":")).encode()
+    return sealed.canonical(told)
 
 
 def parse_take(raw: bytes | dict[str, object], *, name: str = "the take") -> Take:
@@ -72,7 +72,7 @@ def parse_take(raw: bytes | dict[str, object], *, name: str = "the take") -> Tak
         where = ".".join(str(part) for part in first["loc"]) or "JSON"
         raise TakeError(f"{name} cannot be used: {where}: {first['msg']}; expected a take of version {VERSION}") from None
     if told.get(SEAL, take.seal) != take.seal:
-        raise TakeError(f"{name} {files.BROKEN_SEAL}; copy it again")
+        raise TakeError(f"{name} {BROKEN_SEAL}; copy it again")
     if (take.policy == RECORDED) != (take.decisions is not None):
         raise TakeError(f"{name} cannot be used: decisions and the policy {RECORDED!r} go together")
     if any(later.at < earlier.at for earlier, later in zip(take.changes, take.changes[1:])):
@@ -91,7 +91,7 @@ def read_take(path: Path) -> Take:
 
 def take_bytes(take: Take) -> bytes:
     """A take as a file."""
-    return files.sealed_line(canonical(take)) + b"\n"
+    return sealed_line(canonical(take)) + b"\n"
 
 
 def write_take(path: Path, take: Take) -> None:

@@ -19,11 +19,11 @@ TILE = 24
 MORNING = 7 * 60 + 30  # everybody wants the shower before the shift
 
 
-def town_picture(config: SimulationConfig, *, minute: int = MORNING, policy: str = "scripted") -> str:
-    """The config's town at a time of day, under scripted residents."""
+def town_picture(config: SimulationConfig) -> str:
+    """The config's town in the morning, under scripted residents."""
     vec = VectorTown(config, 1, seed=draw_seed("evaluation", 0, config.evaluation))
-    decisions = min((minute - vec.start_minute) % 1440, config.scenario.episode_ticks - 1) // vec.interval
-    SimulationLoop(vec, make_policy(policy, vec, seed=vec.seed)).run_decisions(decisions)
+    decisions = min((MORNING - vec.start_minute) % 1440, config.scenario.episode_ticks - 1) // vec.interval
+    SimulationLoop(vec, make_policy("scripted", vec, seed=vec.seed)).run_decisions(decisions)
     return draw_town(look(vec))
 
 

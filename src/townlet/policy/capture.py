@@ -159,8 +159,11 @@ def _run(
         group = min(group, -(-options.towns // max(1, where.workers)))
         options = replace(options, policy=carried(options.policy) if isinstance(options.policy, str) else options.policy)
     groups = [(first, min(group, last - first)) for first in range(first_town, last, group)]
+    watch = _Progress(report)
     parts = (
-        _here(groups, config, options, ticks, report, stop) if here else _elsewhere(groups, config, options, ticks, stop, where)
+        (run_towns(config, options, ticks, *towns, watch, stop) for towns in groups if not stop())
+        if here
+        else _elsewhere(groups, config, options, ticks, stop, where)
     )
     numbers, done = writer.numbers(), 0
     for part in parts:
@@ -185,23 +188,6 @@ class CapturedTowns(NamedTuple):
     events: list[Record]
     events_lost: int
     ticks: int  # of all towns together
-
-
-def _here(
-    groups: Sequence[tuple[int, int]],
-    config: SimulationConfig,
-    options: CaptureOptions,
-    ticks: int,
-    report: Callable[[int], None],
-    stop: Callable[[], bool],
-) -> Iterator[CapturedTowns]:
-    done = 0
-    for group in groups:
-        if stop():
-            return
-        part = run_towns(config, options, ticks, *group, _Progress(report, done), stop)
-        done += part.ticks
-        yield part
 
 
 def _elsewhere(
@@ -257,8 +243,8 @@ def policy_of(vec: VectorTown, options: CaptureOptions) -> PolicyRuntime:
 class _Progress(Probe):
     """Tells how many town-ticks have been made, decision by decision."""
 
-    def __init__(self, report: Callable[[int], None], done: int) -> None:
-        self.report, self.done = report, done
+    def __init__(self, report: Callable[[int], None]) -> None:
+        self.report, self.done = report, 0
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
         self.done += world.interval * world.num_towns

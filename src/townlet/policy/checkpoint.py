@@ -28,6 +28,7 @@ from townlet import files
 from townlet.errors import CheckpointError, UsageError
 from townlet.names import check_name
 from townlet.npz import check_npz, npz_bytes, read_npz
+from townlet.sealed import BROKEN_SEAL
 from townlet.types import Array, Record
 
 log = logging.getLogger("townlet.checkpoint")
@@ -127,13 +128,13 @@ def resolve(folder: str | Path) -> Path:
     """The checkpoint folder itself, where a pointer file (`latest`, `best`) names it, the latest of a folder of them, or the best
     of a run, which is its latest until it has been evaluated."""
     folder = Path(folder)
-    if folder.is_file() and folder.name in (LATEST, BEST):
-        return _pointed(folder)
+    if folder.name in (LATEST, BEST) and (named := pointed(folder)) is not None:
+        return named
     if (folder / SUMS).is_file():
         return folder
     for pointer in (folder / LATEST, folder / RUN_CHECKPOINTS / BEST, folder / RUN_CHECKPOINTS / LATEST):
-        if pointer.is_file():
-            return _pointed(pointer)
+        if (named := pointed(pointer)) is not None:
+            return named
     found = "holds no checkpoint" if folder.is_dir() else "does not exist"
     raise CheckpointError(f"{folder} {found}; name the folder of a run, or of a checkpoint")
 
@@ -163,15 +164,15 @@ def publish_checkpoint(
 
 def kept_by(root: str | Path) -> Kept:
     """The list in the latest checkpoint; empty where there is no latest."""
-    if not (Path(root) / LATEST).is_file():
+    latest = pointed(Path(root) / LATEST)
+    if latest is None:
         return Kept()
-    latest = _pointed(Path(root) / LATEST)
     match read_state(latest):
         case {"kept": {"names": [*found], "best": best}}:
             told = [check_name(one, f"a name in {latest / STATE}", error=CheckpointError) for one in found]
             return Kept(tuple(told), best and check_name(best, f"the best in {latest / STATE}", error=CheckpointError))
-    best = _pointed(Path(root) / BEST).name if (Path(root) / BEST).is_file() else None
-    return Kept(tuple(names(root)), best)  # written by a version that did not say
+    best = pointed(Path(root) / BEST)
+    return Kept(tuple(names(root)), None if best is None else best.name)  # written by a version that did not say
 
 
 def tidy(root: str | Path) -> None:
@@ -181,16 +182,18 @@ def tidy(root: str | Path) -> None:
     if not root.is_dir():
         return
     files.sweep(root, owned=True)
-    if not (root / LATEST).is_file():
+    latest = pointed(root / LATEST)
+    if latest is None:
         if not (found := names(root)):
             return
         log.warning("%s has no `%s`; the newest checkpoint is %s", root, LATEST, found[-1])
         mark(root, LATEST, found[-1])
-    kept, latest = kept_by(root), _pointed(root / LATEST).name
-    if kept.best is not None and (not (root / BEST).is_file() or _pointed(root / BEST).name != kept.best):
+        latest = root / found[-1]
+    kept = kept_by(root)
+    if kept.best is not None and ((best := pointed(root / BEST)) is None or best.name != kept.best):
         mark(root, BEST, kept.best)
     for name in names(root):
-        if name not in (latest, kept.best, *kept.names):
+        if name not in (latest.name, kept.best, *kept.names):
             aside = root / f".{name}.partial"  # a kill in the middle leaves nothing that looks like a checkpoint
             files.move(root / name, aside)
             files.remove(aside)
@@ -211,11 +214,14 @@ def names(root: str | Path) -> list[str]:
     return sorted(path.parent.name for path in Path(root).glob(f"*/{SUMS}") if "." not in path.parent.name)
 
 
-def _pointed(pointer: Path) -> Path:
+def pointed(pointer: Path) -> Path | None:
+    """The checkpoint that `latest` or `best` names; None where there is no such file."""
+    if not pointer.is_file():
+        return None
     first, _, rest = files.read_bytes(pointer, limit=4096, error=CheckpointError).decode("utf-8", "replace").partition("\n")
     name = check_name(first, f"what {pointer} names", error=CheckpointError)
     if rest and rest != f"{_seal(name)}\n":
-        raise CheckpointError(f"{pointer} {files.BROKEN_SEAL}; write the name of a checkpoint beside it there")
+        raise CheckpointError(f"{pointer} {BROKEN_SEAL}; write the name of a checkpoint beside it there")
     target = files.safe_join(pointer.parent, name, error=CheckpointError)
     if not target.is_dir():
         raise CheckpointError(

@@ -8,7 +8,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.envs.registration import registry
@@ -21,6 +22,9 @@ from townlet.policy.joint import JointEpisode, joint_episodes, og_marl
 from townlet.policy.replay import samples_of
 from townlet.policy.sample import ReplaySample
 from townlet.types import Array
+
+if TYPE_CHECKING:
+    from pyarrow import Table
 
 # --- Parquet -------------------------------------------------------------------------------------------------------------
 
@@ -48,7 +52,7 @@ def export_joint(path: Path, output: Path, *, overwrite: bool = False) -> dict[s
     return {"format": "joint", "output": str(output), "episodes": episodes, "rows": rows}
 
 
-def _write_parquet(tables: Iterator[Any], path: Path, output: Path, overwrite: bool) -> tuple[int, int]:
+def _write_parquet(tables: Iterator[Table], path: Path, output: Path, overwrite: bool) -> tuple[int, int]:
     """Rows and tables written."""
     from pyarrow import parquet
 
@@ -72,7 +76,7 @@ def _write_parquet(tables: Iterator[Any], path: Path, output: Path, overwrite: b
 JOINT_NAMES = {"masks": "action_mask", "expert": "expert_actions"}  # of columns that are called otherwise in a table
 
 
-def _joint_table(episode: JointEpisode, arrow: Any) -> Any:
+def _joint_table(episode: JointEpisode, arrow: ModuleType) -> Table:
     meta, steps, seen = episode.meta, episode.steps, episode.decisions()
 
     def after_the_last(name: str) -> list[Any]:
@@ -94,7 +98,7 @@ def _joint_table(episode: JointEpisode, arrow: Any) -> Any:
     return arrow.table(columns).replace_schema_metadata({key: json.dumps(value) for key, value in names.items()})
 
 
-def _tables(path: Path, arrow: Any) -> Iterator[Any]:
+def _tables(path: Path, arrow: ModuleType) -> Iterator[Table]:
     names: tuple[str, ...] | None = None
     for sample in samples_of(path):
         if names is not None and sample.meta.feature_names != names:
@@ -105,7 +109,7 @@ def _tables(path: Path, arrow: Any) -> Iterator[Any]:
         yield arrow.table(_columns(sample, arrow))
 
 
-def _columns(sample: ReplaySample, arrow: Any) -> dict[str, Any]:
+def _columns(sample: ReplaySample, arrow: ModuleType) -> dict[str, Any]:
     meta, steps = sample.meta, sample.steps
     lookup = np.array(meta.action_names or [str(i) for i in range(meta.action_dim)])
 

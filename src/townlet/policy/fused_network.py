@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from townlet.envs.threads import Call, Threads
+from townlet.envs.threads import Call, run_in_threads
 from townlet.policy import passes
+from townlet.policy.arithmetic import LANES, RELU, TANH
 from townlet.policy.inference import Acted, check_inputs, town_means, weight_shapes
 from townlet.policy.network import OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
 from townlet.types import Array, Doubles, Floats
@@ -79,7 +80,7 @@ class WeightLayout:
         """Segments side by side. The rows of a block are an odd number of lines of the cache apart: they do not share their
         places in it."""
         edges = np.cumsum([0, *map(_padded, sizes)]).tolist()
-        row = (edges[-1] // passes.LANES | 1) * passes.LANES
+        row = (edges[-1] // LANES | 1) * LANES
         made = [Segment(self.tile + at, size, row) for at, size in zip(edges, sizes)]
         self.tile += row * passes.TILE
         return made
@@ -90,7 +91,7 @@ class WeightLayout:
         owners: Sequence[Sequence[tuple[str, Array, Array]]],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
-        active = {"relu": passes.RELU, "tanh": passes.TANH}[self.spec.activation]
+        active = {"relu": RELU, "tanh": TANH}[self.spec.activation]
         lines, wide, turned = [], 0, 0
         place: dict[str, Array] = {}
         for (x, y, seen), parts in zip(layers, owners, strict=True):
@@ -106,7 +107,7 @@ class WeightLayout:
                 )
             )  # fmt: skip
             wide, turned = bias + y.padded, turned + x.padded * y.padded
-        self.plan = np.array(lines, np.int64)  # (layers, fields of PlannedLayer)
+        self.plan = np.array(lines, passes.PLAN)  # (layers,)
         self.wide, self.turned = wide, turned
         self.place = np.concatenate([place[name].ravel() for name in shapes])
         begins = np.flatnonzero(np.diff(self.place, prepend=-2) != 1)  # of what lies side by side in both
@@ -142,7 +143,7 @@ class FusedNetwork:
     """Acts like `NumpyPolicy`; rows are shared out to threads, which changes no bit."""
 
     def __init__(self, spec: NetworkSpec, names: Sequence[str], threads: int = 1) -> None:
-        self.spec, self.threads, self._threads = spec, threads, Threads(threads)
+        self.spec, self.threads = spec, threads
         self.layout = WeightLayout(spec, names)
         self.names = tuple(names)
         self.spaces = [Workspace(self.layout) for _ in range(threads)]
@@ -168,7 +169,7 @@ class FusedNetwork:
 
     def run(self, calls: Callable[[Workspace, int], list[Call]], shares: int) -> None:
         """What calls(workspace, k) names, for every k below `shares`, each in a thread; there may be as many as `threads`."""
-        self._threads.run([self._loaded(space) + calls(space, k) for k, space in enumerate(self.spaces[:shares])])
+        run_in_threads(self.threads, [self._loaded(space) + calls(space, k) for k, space in enumerate(self.spaces[:shares])])
 
     def _loaded(self, space: Workspace) -> list[Call]:
         """The call that gives a thread the weights as they are now."""
@@ -285,7 +286,7 @@ class FusedNetwork:
 
 
 def _padded(size: int) -> int:
-    return -(-size // passes.LANES) * passes.LANES
+    return -(-size // LANES) * LANES
 
 
 def _together(segments: Sequence[Segment]) -> tuple[Segment, Array]:

@@ -22,8 +22,7 @@ def check_engine(name: str) -> None:
     """Refuse an engine that nobody knows, or that lacks its package."""
     if name not in ENGINES:
         hint = did_you_mean(name, ENGINES)
-        known = ", ".join(ENGINES)
-        raise UsageError(f"training.engine is {name!r}, which is not one of {known}" + (f"; {hint}" if hint else "."))
+        raise UsageError(f"training.engine is {name!r}, which is not one of {', '.join(ENGINES)}{f'; {hint}' if hint else '.'}")
     if name == "ray":
         check_installed("ray", "The engine ray")
 

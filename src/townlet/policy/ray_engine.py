@@ -24,6 +24,7 @@ from townlet.optional import require, versions
 from townlet.policy.workers import PATIENCE, Answer, Host, Worker, WorkerDied
 from townlet.signals import SIGNALS
 from townlet.threads import own_cores
+from townlet.types import Record
 
 log = logging.getLogger("townlet.cluster")
 ANSWERS_WITHIN = 5.0  # seconds a cluster has to accept a connection
@@ -123,11 +124,11 @@ TOKEN = "if it asks for a token, set RAY_AUTH_MODE=token; else "
 REMEDY = "start it, or name another with --address; without one, and without RAY_ADDRESS, a cluster is started on this machine."
 
 
-def init_options(training: TrainingConfig) -> dict[str, Any]:
+def init_options(training: TrainingConfig) -> Record:
     """How to join the cluster, or to start one with room for all workers."""
     cluster = training.cluster
     address = cluster.address or os.environ.get("RAY_ADDRESS", OWN)
-    options: dict[str, Any] = {"address": address, "log_to_driver": cluster.logs, "logging_level": "error"}
+    options: Record = {"address": address, "log_to_driver": cluster.logs, "logging_level": "error"}
     if address != OWN:
         return options
     workers = max(training.workers, own_cores())
@@ -135,7 +136,7 @@ def init_options(training: TrainingConfig) -> dict[str, Any]:
     return options | {"num_cpus": math.ceil(workers * cluster.cpus), "resources": resources, "include_dashboard": False}
 
 
-def actor_options(cluster: ClusterConfig) -> dict[str, Any]:
+def actor_options(cluster: ClusterConfig) -> Record:
     """What a worker reserves, and where it may stand."""
     return {
         "num_cpus": cluster.cpus,

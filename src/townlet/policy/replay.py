@@ -284,10 +284,9 @@ class ReplayDataset:
 
     def _check_alike(self) -> None:
         """Everything one network or one batch needs in common; lengths may differ and are batched apart."""
-        for i, meta in enumerate(self.metas):
-            for name in ALIKE:
-                if (found := difference(self.metas[0], meta, name)) is not None:
-                    raise ReplayError(f"{self._name(0)} and {self._name(i)} do not fit into one dataset: {found}")
+        wrong = next(misfits([(self._name(i), meta) for i, meta in enumerate(self.metas)]), None)
+        if wrong is not None:
+            raise ReplayError(wrong)
 
     def _bucket(self) -> dict[BatchShape, list[int]]:
         buckets: dict[BatchShape, list[int]] = {}
@@ -345,8 +344,15 @@ ALIKE = {
 }
 
 
-def difference(one: SampleMeta, other: SampleMeta, name: str) -> str | None:
-    """How two samples differ in a field of ALIKE; None where they agree."""
+def misfits(named: Sequence[tuple[object, SampleMeta]]) -> Iterator[str]:
+    """A sentence for each field of ALIKE in which a sample differs from the first."""
+    for other, meta in named[1:]:
+        for name in ALIKE:
+            if (found := _difference(named[0][1], meta, name)) is not None:
+                yield f"{named[0][0]} and {other} do not fit into one dataset: {found}"
+
+
+def _difference(one: SampleMeta, other: SampleMeta, name: str) -> str | None:
     told = [attrgetter(name)(meta) for meta in (one, other)]
     if told[0] == told[1]:
         return None

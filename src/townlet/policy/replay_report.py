@@ -16,11 +16,10 @@ from townlet.errors import ReplayError, UsageError
 from townlet.policy.capture_events import read_event_records
 from townlet.policy.manifest import EVENTS_NAME, MANIFEST_SUFFIX, ReplayEntry, find_manifest, survey_manifest
 from townlet.policy.replay import (
-    ALIKE,
     ReplayDataset,
     ReplayDatasetConfig,
-    difference,
     entries_of,
+    misfits,
     read_metrics_table,
     samples_of,
     table_problems,
@@ -133,11 +132,7 @@ def _check_table(folder: Path, known: list[tuple[ReplayEntry, SampleMeta]], repo
 def _compare(known: list[tuple[ReplayEntry, SampleMeta]], report: ReplayReport) -> None:
     if not known:
         return
-    entry, first = known[0]
-    for other, meta in known[1:]:
-        for name in ALIKE:
-            if (found := difference(first, meta, name)) is not None:
-                report.problems.append(f"{entry.sample} and {other.sample} do not fit into one dataset: {found}")
+    report.problems += misfits([(entry.sample, meta) for entry, meta in known])
     lengths = Counter(meta.timesteps for _, meta in known)
     if len(lengths) > 1:
         told = ", ".join(f"{count} of {length} decisions" for length, count in sorted(lengths.items()))

@@ -7,7 +7,6 @@ after the entry: a ledger one entry ahead of its head was interrupted between th
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from pathlib import Path
 from townlet.dto.promotion import LEDGER_VERSION, LedgerEntry
 from townlet.errors import DamagedFileError
 from townlet.files import AppendLog, read_bytes, read_json, write_json
+from townlet.sealed import canonical, seal_of
 
 GENESIS = "0" * 64
 LEDGER_LIMIT = 256 << 20
@@ -27,8 +27,7 @@ class LedgerError(DamagedFileError):
 
 
 def entry_hash(fields: dict[str, object]) -> str:
-    body = {key: value for key, value in fields.items() if key != "hash"}
-    return hashlib.sha256(_canonical(body).encode()).hexdigest()
+    return seal_of({key: value for key, value in fields.items() if key != "hash"})
 
 
 def read_ledger(path: Path) -> tuple[LedgerEntry, ...]:
@@ -67,7 +66,7 @@ def append(path: Path, fields: dict[str, object]) -> LedgerEntry:
     complete["hash"] = entry_hash(complete)
     entry = LedgerEntry.model_validate_json(json.dumps(complete))
     with AppendLog(path) as log:
-        log.write(_canonical(complete), sync=True)
+        log.write(canonical(complete), sync=True)
     write_json(_head_path(path), {"number": entry.number, "hash": entry.hash})
     return entry
 
@@ -148,7 +147,3 @@ def _read_head(path: Path) -> tuple[int, str] | None:
         case {"number": int(number), "hash": str(known)} if number >= 0:
             return number, known
     raise LedgerError(f"{head} does not name the last entry by number and hash; restore it together with the ledger")
-
-
-def _canonical(fields: dict[str, object]) -> str:
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

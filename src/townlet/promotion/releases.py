@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from townlet.config.learning import PromotionConfig
+from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import SCORECARD_LIMIT, Scorecard
 from townlet.dto.promotion import Evidence, LedgerEntry, Outcome, PromotionDecision, Verdict
-from townlet.errors import DamagedFileError, UsageError
+from townlet.errors import ConfigError, DamagedFileError, UsageError
 from townlet.evaluation.compare import parse_scorecard
 from townlet.files import SUMS, FolderLock, filling, publish_folder, read_bytes, safe_join, sha256_bytes, sha256_file, write_bytes
 from townlet.policy.checkpoint import load_checkpoint, resolve
@@ -54,6 +55,12 @@ class Releases:
     ledger: Path
     rules: PromotionConfig
     level: float = 0.95  # of the intervals that gates decide by: evaluation.level
+
+    @classmethod
+    def of(cls, config: SimulationConfig, ledger: Path | None = None) -> Self:
+        """Of the ledger given, else of that of the config."""
+        place = ledger or safe_join(".", config.promotion.ledger, error=ConfigError)
+        return cls(place, config.promotion, config.evaluation.level)
 
     @property
     def folder(self) -> Path:

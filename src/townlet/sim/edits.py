@@ -97,7 +97,8 @@ class Force:
     option: str
 
 
-Edit = ConfigEdit | Perturb | Exit | Newcomer | SetTie | SetResident | Force
+WorldEdit = Exit | Newcomer | SetTie | SetResident
+Edit = ConfigEdit | Perturb | Force | WorldEdit
 
 
 def parse_edit(text: str) -> Edit:
@@ -138,21 +139,16 @@ def _tie(line: str, a: str, b: str, field: str, value: float) -> SetTie:
 # --- configs -----------------------------------------------------------------------------------------------------------------
 
 
-def apply_edits(config: SimulationConfig, edits: Sequence[str]) -> SimulationConfig:
-    """The config after `objects += …`, `objects -= …` and `KEY = …`, in order."""
-    for text in edits:
-        config = _apply(config, text.strip())
+def apply_edits(config: SimulationConfig, edits: Iterable[Edit]) -> SimulationConfig:
+    """The config after those of the edits that are of configs, in order."""
+    for text in (edit.text for edit in edits if isinstance(edit, ConfigEdit)):
+        if match := _ADD.fullmatch(text):
+            config = _add_object(config, match[1], int(match[2]), int(match[3]))
+        elif match := _REMOVE.fullmatch(text):
+            config = _remove_object(config, match[1])
+        elif match := _SET.fullmatch(text):
+            config = _set(config, match[1], match[2])
     return config
-
-
-def _apply(config: SimulationConfig, text: str) -> SimulationConfig:
-    if match := _ADD.fullmatch(text):
-        return _add_object(config, match[1], int(match[2]), int(match[3]))
-    if match := _REMOVE.fullmatch(text):
-        return _remove_object(config, match[1])
-    if match := _SET.fullmatch(text):
-        return _set(config, match[1], match[2])
-    raise UsageError(f"the edit {text!r} is not understood; {GRAMMAR}")
 
 
 def _add_object(config: SimulationConfig, kind: str, x: int, y: int) -> SimulationConfig:
@@ -211,7 +207,7 @@ def slot_of(vec: VectorTown, name: str, town: int = 0) -> int:
     return names[name]
 
 
-def change_world(vec: VectorTown, edit: Edit, town: int = 0) -> None:
+def change_world(vec: VectorTown, edit: WorldEdit, town: int = 0) -> None:
     """Apply an edit of the world at this moment. Residents decide next on what they saw before it."""
     state = vec.state
     now = state.towns[town]
@@ -227,10 +223,8 @@ def change_world(vec: VectorTown, edit: Edit, town: int = 0) -> None:
         a, b = slot_of(vec, edit.a, town), slot_of(vec, edit.b, town)
         _set_tie(vec, town, a, b, edit)
         _set_tie(vec, town, b, a, edit)
-    elif isinstance(edit, SetResident):
-        _set_resident(vec, town, slot_of(vec, edit.name, town), edit)
     else:
-        raise UsageError(f"{edit} does not change the world")
+        _set_resident(vec, town, slot_of(vec, edit.name, town), edit)
 
 
 def _set_resident(vec: VectorTown, town: int, slot: int, edit: SetResident) -> None:
@@ -288,13 +282,15 @@ def _set_tie(vec: VectorTown, town: int, a: int, b: int, edit: SetTie) -> None:
         ties["peak"][row] = max(float(ties["peak"][row]), edit.value)
 
 
-def schedule_perturbations(vec: VectorTown, rows: Iterable[tuple[int, Perturb]]) -> None:
-    """Perturbations at ticks of the episode under way in the first town, beside those the scenario schedules."""
+def schedule_perturbations(vec: VectorTown, changes: Iterable[tuple[int, Edit]]) -> None:
+    """Those of the changes that are perturbations, at ticks of the episode under way in the first town, beside those the
+    scenario schedules."""
     now, day = vec.state.towns[0], int(vec.tables.rules[0]["ticks_per_day"])
     added = []
-    for tick, edit in rows:
-        minute = int(now["day"]) * day + int(now["minute"]) + tick - int(now["tick"])
-        added.append((minute // day, minute % day, edit.kind, edit.ticks, -1))
+    for tick, edit in changes:
+        if isinstance(edit, Perturb):
+            minute = int(now["day"]) * day + int(now["minute"]) + tick - int(now["tick"])
+            added.append((minute // day, minute % day, edit.kind, edit.ticks, -1))
     if added:
         more = np.repeat(np.array(added, SCHEDULED)[None], len(vec.tables.scheduled), axis=0)
         vec.tables = vec.tables._replace(scheduled=np.concatenate([vec.tables.scheduled, more], axis=1))

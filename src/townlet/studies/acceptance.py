@@ -114,14 +114,11 @@ def judge(soaks: Sequence[SoakResult]) -> list[Criterion]:
             lambda s: f"{growth_mb(s):+.0f} MB",
         ),
     ]
-    if "queue_conflict" in by_name:
-        events = by_name["queue_conflict"].baseline["conflicts"].mean or 0.0
-        criteria.append(Criterion(name="queue_conflict has conflicts", met=events > 0, evidence=f"{events:.2f} per resident-day"))
-    if "observation_baseline" in by_name:
-        events = by_name["observation_baseline"].baseline["conflicts"].mean or 0.0
-        criteria.append(
-            Criterion(name="observation_baseline has none", met=events == 0, evidence=f"{events:.2f} per resident-day")
-        )
+    for name, words, quarrelsome in (("queue_conflict", "has conflicts", True), ("observation_baseline", "has none", False)):
+        if name in by_name:
+            events = by_name[name].baseline["conflicts"].mean or 0.0
+            met = (events > 0) is quarrelsome
+            criteria.append(Criterion(name=f"{name} {words}", met=met, evidence=f"{events:.2f} per resident-day"))
     return criteria
 
 

@@ -20,17 +20,7 @@ from townlet.evaluation.compare import effect_of, summarise
 from townlet.evaluation.measures import Tally
 from townlet.policy.runtime import fitted, make_policy
 from townlet.scenarios.compile import compile_town
-from townlet.sim.edits import (
-    ConfigEdit,
-    Edit,
-    Force,
-    Perturb,
-    apply_edits,
-    change_world,
-    parse_edit,
-    schedule_perturbations,
-    transplant,
-)
+from townlet.sim.edits import Edit, Force, WorldEdit, apply_edits, change_world, parse_edit, schedule_perturbations, transplant
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.snapshot import load_snapshot, open_town
 from townlet.types import Array
@@ -89,10 +79,9 @@ def fork(
     parsed = [parse_edit(text) for text in edits]
     if any(isinstance(edit, Force) for edit in parsed):
         raise UsageError("a fork edits the town; a decision is forced in a take (`townlet observe`)")
-    edited = apply_edits(as_it_was, [edit.text for edit in parsed if isinstance(edit, ConfigEdit)])
-    of_world = [edit for edit in parsed if not isinstance(edit, ConfigEdit)]
+    edited = apply_edits(as_it_was, parsed)
     before = _measure_futures(as_it_was, moment, futures, policy, ())
-    after = _measure_futures(edited, moment, futures, policy, of_world) if parsed else before
+    after = _measure_futures(edited, moment, futures, policy, parsed) if parsed else before
     effects, rules = {}, moment.config.evaluation
     for name in MEASURES:
         effect = effect_of(after[name], before[name], rules)
@@ -117,9 +106,9 @@ def _measure_futures(
     vec = VectorTown(config, futures)
     old = compile_town(moment.config)
     vec.restore(transplant(vec, old, moment.arrays, moment.town))
-    schedule_perturbations(vec, [(moment.tick, edit) for edit in edits if isinstance(edit, Perturb)])
+    schedule_perturbations(vec, [(moment.tick, edit) for edit in edits])
     for edit in edits:
-        if not isinstance(edit, Perturb):
+        if isinstance(edit, WorldEdit):
             for town in range(futures):
                 change_world(vec, edit, town)
     tally = Tally(vec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import process_time
 
@@ -17,7 +17,7 @@ from townlet.dto.evaluation import MEASURES, Measure
 from townlet.dto.studies import ArmResult, Contrast, StudyReport
 from townlet.envs.vector import VectorTown
 from townlet.errors import DamagedFileError, TownletError, UsageError
-from townlet.evaluation.compare import interval_ends, summarise
+from townlet.evaluation.compare import effect_with, summarise
 from townlet.evaluation.scorecard import policy_hash, run_case, scale_of
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.optional import check_installed, versions
@@ -25,8 +25,9 @@ from townlet.policy.jobs import check_engine, run_jobs
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
+from townlet.sealed import BROKEN_SEAL, seal_holds, sealed_line, unsealed
 from townlet.signals import StopFlag
-from townlet.statistics import cohens_d, holm, paired_difference, student_p
+from townlet.statistics import holm, student_interval, student_p
 from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of
 from townlet.types import Record
 
@@ -68,7 +69,7 @@ def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, ru
 def keep_result(spec: StudySpec, results: Path, found: str) -> ArmResult:
     result = ArmResult.model_validate_json(found)
     with files.AppendLog(results_file(spec, results)) as kept:
-        kept.write(files.sealed_line(found.encode()), sync=True)
+        kept.write(sealed_line(found.encode()), sync=True)
     return result
 
 
@@ -155,12 +156,12 @@ def read_results(results: Path) -> dict[str, ArmResult]:
 def parse_results(path: Path) -> Iterator[ArmResult]:
     """The finished jobs in one file, line by line."""
     *lines, torn = files.read_bytes(path, limit=RESULT_LIMIT).split(b"\n")  # what follows the last newline was never kept
-    if files.seal_holds(torn[:-1]):
+    if seal_holds(torn[:-1]):
         raise DamagedFileError(f"{path}, line {len(lines) + 1}: the line is complete, but does not end with a newline; add one")
     for number, line in enumerate(lines, 1):
-        result = files.unsealed(line)
+        result = unsealed(line)
         if result is None:
-            raise DamagedFileError(f"{path}, line {number}: {files.BROKEN_SEAL}; remove the line to run its job again")
+            raise DamagedFileError(f"{path}, line {number}: {BROKEN_SEAL}; remove the line to run its job again")
         try:
             yield ArmResult.model_validate_json(result)
         except ValueError as error:
@@ -245,45 +246,28 @@ def _run_all(spec: StudySpec, todo: Sequence[StudyJob], results: Path, runs: Pat
         raise JobFailed(f"{len(failed)} jobs failed: {', '.join(failed)}; run the study again to retry them, the others are kept")
 
 
-def _contrasts(found: Sequence[ArmResult], arm: str, against: str, level: float) -> list[Contrast]:
-    mine = {result.seed: result for result in found if result.arm == arm}
-    other = {result.seed: result for result in found if result.arm == against}
-    seeds = sorted(mine.keys() & other.keys())
-    rows = []
+Measures = Mapping[str, Measure]
+
+
+def _contrasts(found: Sequence[ArmResult], arm: str, against: str, level: float) -> Iterator[Contrast]:
+    mine, other = ({one.seed: one.measures for one in found if one.arm == name} for name in (arm, against))
+    return _of_pairs([(mine[seed], other[seed]) for seed in sorted(mine.keys() & other.keys())], arm, against, level)
+
+
+def _against_baseline(found: Sequence[ArmResult], arm: str, name: str, base: Measures, level: float) -> Iterator[Contrast]:
+    return _of_pairs([(result.measures, base) for result in found if result.arm == arm], arm, name, level)
+
+
+def _of_pairs(paired: Sequence[tuple[Measures, Measures]], arm: str, against: str, level: float) -> Iterator[Contrast]:
+    """A contrast of every measure that some pair has."""
     for name in MEASURES:
-        pairs = [(mine[seed].measures[name].mean, other[seed].measures[name].mean) for seed in seeds]
-        rows += _contrast(name, arm, against, [(a, b) for a, b in pairs if a is not None and b is not None], level)
-    return rows
-
-
-def _against_baseline(found: Sequence[ArmResult], arm: str, name: str, base: dict[str, Measure], level: float) -> list[Contrast]:
-    rows = []
-    for measure_name in MEASURES:
-        fixed = base[measure_name].mean
-        means = [result.measures[measure_name].mean for result in found if result.arm == arm]
-        rows += _contrast(measure_name, arm, name, [(a, fixed) for a in means if a is not None and fixed is not None], level)
-    return rows
-
-
-def _contrast(name: str, arm: str, against: str, pairs: Sequence[tuple[float, float]], level: float) -> list[Contrast]:
-    if not pairs:
-        return []
-    a, b = np.array(pairs).T
-    interval, d = paired_difference(a, b, level=level, method="student"), cohens_d(a, b)
-    low, high = interval_ends(interval)
-    return [
-        Contrast(
-            measure=name,
-            arm=arm,
-            against=against,
-            difference=interval.value,
-            low=low,
-            high=high,
-            cohens_d=d if np.isfinite(d) else None,
-            p=student_p(a - b) if len(pairs) > 1 else None,
-            seeds=len(pairs),
-        )
-    ]
+        means = [(one[name].mean, other[name].mean) for one, other in paired]
+        known = np.array([pair for pair in means if None not in pair], np.float64)
+        if len(known):
+            a, b = known.T
+            effect = effect_with(student_interval(a - b, level=level), a, b).model_dump(exclude={"pairs"})
+            p = student_p(a - b) if len(known) > 1 else None
+            yield Contrast(measure=name, arm=arm, against=against, p=p, seeds=len(known), **effect)
 
 
 def _corrected(contrasts: Sequence[Contrast]) -> tuple[Contrast, ...]:

@@ -57,6 +57,14 @@ class Delta(NamedTuple):
     def size(self, relative: bool) -> float:
         return abs(self.relative if relative else self.absolute)
 
+    def as_record(self) -> Record:
+        return self._asdict() | {"absolute": self.absolute, "relative": finite(self.relative)}
+
+
+def finite(value: float) -> float | None:
+    """The number, or None when it is NaN or infinite: JSON has neither."""
+    return value if math.isfinite(value) else None
+
 
 # --- a baseline of single numbers: `validate --baseline`, `summary --baseline` ---------------------------------------
 
@@ -163,8 +171,7 @@ class LogDrift:
 
     def as_dict(self) -> Record:
         def row(delta: Delta, epoch: float | None = None) -> Record:
-            relative = delta.relative if math.isfinite(delta.relative) else None
-            found = delta._asdict() | {"absolute": delta.absolute, "relative": relative, "exceeds": self.exceeds(delta)}
+            found = delta.as_record() | {"exceeds": self.exceeds(delta)}
             return found if epoch is None else {"epoch": epoch} | found
 
         return {
@@ -285,7 +292,7 @@ def block_length(count: int, correlation: float = 0.0) -> int:
     return max(1, min(math.ceil((1 + correlation) / (1 - correlation)), count // 3))
 
 
-def block_bootstrap(x: Doubles, *, level: float, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
+def block_bootstrap(x: Doubles, *, level: float, resamples: int = DRAWS, seed: int = 0) -> tuple[float, float]:
     """Interval of the mean of a series: mean ± t × spread of the means of series resampled in circular blocks.
 
     Student's t for the number of blocks, because a handful of them is far from a normal distribution.

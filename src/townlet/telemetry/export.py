@@ -8,6 +8,7 @@ import json
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from townlet.errors import TelemetryError, UsageError
@@ -138,7 +139,7 @@ def to_parquet(path: Path, output: Path, **_: object) -> Path:
     return output
 
 
-def _arrow_type(arrow: Any, item: Field | None) -> Any:
+def _arrow_type(arrow: ModuleType, item: Field | None) -> Any:
     if item is None:
         return arrow.string()
     return {

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from townlet.errors import StorageError, TelemetryError, UsageError
-from townlet.files import BROKEN_SEAL, AppendLog, move, open_file, remove, seal_holds, sealed_line
+from townlet.files import AppendLog, move, open_file, remove
+from townlet.sealed import BROKEN_SEAL, seal_holds, sealed_line
 from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, OWN_RETURN
 from townlet.types import Record
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from townlet.telemetry.drawing import pipes, short, sparkline, table
-from townlet.telemetry.drift import Delta
+from townlet.telemetry.drift import Delta, finite
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS, field
 from townlet.telemetry.series import batched, number, series_of
@@ -25,11 +25,6 @@ SKETCH = 64  # points kept for a sparkline
 HIDDEN = ("telemetry_version", "epoch", "log_stream_offset", "cycle_id", "anneal_cycle")  # told in the head of a summary
 NUMBERS = tuple(item.name for item in FIELDS if item.numeric and item.name not in HIDDEN)
 ANNEAL = tuple(item.name for item in FIELDS if item.name.startswith("anneal_"))
-
-
-def finite(value: float) -> float | None:
-    """The number, or None when it is NaN or infinite: JSON has neither."""
-    return value if math.isfinite(value) else None
 
 
 class Sketch:
@@ -157,10 +152,7 @@ class Summary:
             "stages": self.stages,
         }
         plain["metrics"] = {name: column.as_dict() for name, column in self.columns.items()}
-        plain["drift"] = [
-            {"name": d.name, "value": d.value, "baseline": d.baseline, "absolute": d.absolute, "relative": finite(d.relative)}
-            for d in self.drift
-        ]
+        plain["drift"] = [delta.as_record() for delta in self.drift]
         return plain
 
 

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import astuple
 
-from townlet.files import BROKEN_SEAL, seal_holds
+from townlet.sealed import BROKEN_SEAL, seal_holds
 from townlet.telemetry.ndjson import UNREADABLE, LineTooLong, LogReader, log_parts, rotated, rotations
 from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, OWN_RETURN, RIVALRY_BINS, STRICT, VERSIONS, Field, declared
 from townlet.types import Record

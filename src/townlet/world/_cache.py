@@ -16,7 +16,7 @@ import shutil
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from typing import Any
 from numba.core import event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.types import Type
 
 from townlet.errors import DamagedFileError, StorageError
 from townlet.files import FolderLock, write_bytes
@@ -38,11 +39,11 @@ REDRAW_SECONDS = 0.1
 
 def kernel_sources() -> list[Path]:
     """Files whose text decides what is compiled: kernels, and tables whose rows are constants of kernels. Those of
-    `policy/passes` and `envs/threads` reach no other file; the text of their own is in the name of what is kept."""
+    `policy/passes` and `envs/threads` reach no other file but these; the text of their own is in the name of what is kept."""
     package = Path(__file__).parents[1]
     world = {*package.glob("world/**/*.py")} - {package / "world" / f"{name}.py" for name in NO_KERNELS}
     tables = ("config/needs.py", "config/town.py", "dto/town.py", "observations/spec.py")
-    others = ("observations/encode.py", "envs/step.py", "engine/network.py", "bench/roof.py")
+    others = ("observations/encode.py", "envs/step.py", "engine/network.py", "bench/roof.py", "policy/arithmetic.py")
     return sorted([*world, *(package / name for name in (*others, *tables))])
 
 
@@ -75,7 +76,7 @@ def prune(folder: Path) -> None:
 class _Place:
     """What Numba asks about a function: its folder, and a name that holds no path but the text of its file."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         self._py_file = function.__code__.co_filename  # Numba's warnings name it
         text = hashlib.sha256(Path(self._py_file).read_bytes()).hexdigest()[:8]
         module = Path(self._py_file).stem
@@ -92,7 +93,7 @@ class _Place:
 
 
 class _Files(CompileResultCacheImpl):
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         self._lineno = function.__code__.co_firstlineno
         self._locator = _Place(function)
         self._filename_base = self._locator.name
@@ -113,16 +114,16 @@ class _HashedFiles(IndexDataCacheFile):
         except OSError:
             return {}
 
-    def _save_index(self, overloads: Any) -> None:
+    def _save_index(self, overloads: object) -> None:
         self._write(self._index_path, overloads)
 
-    def _load_data(self, name: str) -> Any:
+    def _load_data(self, name: str) -> object:
         return pickle.loads(self._bytes(self._data_path(name)))
 
-    def _save_data(self, name: str, data: Any) -> None:
+    def _save_data(self, name: str, data: object) -> None:
         self._write(self._data_path(name), data)
 
-    def _write(self, path: str, value: Any) -> None:
+    def _write(self, path: str, value: object) -> None:
         data = self._dump(value)
         with self._open_for_write(path) as stream:
             stream.write(hashlib.sha256(data).digest() + data)
@@ -140,18 +141,18 @@ class EntryCache(FunctionCache):
     _impl_class = _Files
     _cache_file: _HashedFiles
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         super().__init__(function)
         self._cache_file = _HashedFiles(self._cache_path, self._impl.filename_base, "")
 
-    def holds(self, signature: Any, codegen: Any) -> bool:
+    def holds(self, signature: Iterable[Type], codegen: object) -> bool:
         name = self._cache_file._load_index().get(self._index_key(signature, codegen))
         return name is not None and self._cache_file.sound(name) and self._bitcode(signature).exists()
 
-    def load_overload(self, signature: Any, target_context: Any) -> Any:
+    def load_overload(self, signature: Iterable[Type], target_context: object) -> Any:
         return super().load_overload(signature, target_context) if self._bitcode(signature).exists() else None
 
-    def save_overload(self, signature: Any, result: Any) -> None:
+    def save_overload(self, signature: Iterable[Type], result: Any) -> None:
         try:
             if self._enabled:
                 write_bytes(self._bitcode(signature), zlib.compress(result.library.portable, 6), sync=False)
@@ -167,11 +168,11 @@ class EntryCache(FunctionCache):
             tell(f"{reason}; until then every start compiles again (XDG_CACHE_HOME names another place)")
         _told = True
 
-    def _bitcode(self, signature: Any) -> Path:
+    def _bitcode(self, signature: Iterable[Type]) -> Path:
         kind = hashlib.sha256(str(tuple(signature)).encode()).hexdigest()[:8]
         return cache_folder() / f"{self._impl.locator.name}.{kind}.bc"
 
-    def portable(self, signature: Any, result: Any) -> bytes:
+    def portable(self, signature: Iterable[Type], result: Any) -> bytes:
         """LLVM bitcode of a compiled entry with all it reaches, as it was before it was fitted to a processor."""
         if isinstance(result.library, EntryModule):  # compiled by this very process
             return result.library.portable
@@ -191,7 +192,7 @@ def keep(compiled: Any) -> None:
     cache = compiled._cache = EntryCache(compiled.py_func)
     compile_anyway = compiled.compile
 
-    def compile_once(signature: Any) -> Any:
+    def compile_once(signature: Iterable[Type]) -> object:
         global _compiling
         with global_compiler_lock:
             codegen = compiled.targetctx.codegen()
@@ -245,13 +246,13 @@ class _Count(event.Listener):
     """Redraws the line as functions are done."""
 
     def __init__(self, what: str, total: int) -> None:
-        self.what, self.total, self.done = what, total, set[Any]()
+        self.what, self.total, self.done = what, total, set[object]()
         self.began = self.drawn = time.perf_counter()
 
-    def on_start(self, _: Any) -> None:
+    def on_start(self, _: event.Event) -> None:
         """A function counts when it is done."""
 
-    def on_end(self, done: Any) -> None:
+    def on_end(self, done: event.Event) -> None:
         self.done.add(done.data["dispatcher"])
         now, left = time.perf_counter(), self.total - len(self.done)
         if left == 1 or (left > 1 and now - self.drawn > REDRAW_SECONDS):

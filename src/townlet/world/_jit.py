@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar
+
+from llvmlite import ir
 
 from townlet.errors import UsageError
 
@@ -12,13 +15,21 @@ try:
 except ValueError as error:
     raise UsageError(f"Numba does not start: {error} Check the variables NUMBA_* of the environment") from None
 
+from numba import extending
+from numba.core.types import Type
+from numba.core.typing.templates import Signature
+from numba.np import arrayobj
+
 from townlet.world._cache import keep
 from townlet.world._compiler import EntryCompiler, KernelCompiler
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+Code = Callable[[Any, ir.IRBuilder, Signature, Sequence[ir.Value]], ir.Value]
+
 numba: Any = _numba  # its stubs know neither the config nor the options used here
+types: Any = numba.types
 
 JIT = not numba.config.DISABLE_JIT
 
@@ -52,6 +63,39 @@ def portable(compiled: Any, args: Sequence[object]) -> bytes:
     compiled.compile(signature)
     bitcode: bytes = compiled._cache.portable(signature, compiled.overloads[signature])
     return bitcode
+
+
+def instruction(returns: Type = types.void) -> Callable[[Callable[..., ir.Value | None]], Callable[..., Any]]:
+    """A function that writes LLVM where a kernel calls it, given the builder, where arrays begin, and all else as values."""
+
+    def decorate(write: Callable[..., ir.Value | None]) -> Callable[..., Any]:
+        @wraps(write)
+        def typed(_: object, *given: Type) -> tuple[Signature, Code]:
+            kinds = [_plain(kind) for kind in given]
+
+            def code(context: Any, builder: ir.IRBuilder, _: Signature, values: Sequence[ir.Value]) -> ir.Value:
+                arguments = [
+                    memory(context, builder, kind, value) if isinstance(kind, types.Array) else value
+                    for kind, value in zip(kinds, values)
+                ]
+                result = write(builder, *arguments)
+                return context.get_dummy_value() if result is None else result
+
+            return returns(*kinds), code
+
+        return intrinsic(typed)
+
+    return decorate
+
+
+def intrinsic(typed: Callable[..., tuple[Signature, Code]]) -> Callable[..., Any]:
+    """An instruction that has to see the types of its arguments: for them, its signature and what writes it."""
+    return extending.intrinsic(typed)
+
+
+def memory(context: Any, builder: ir.IRBuilder, kind: Type, array: ir.Value) -> ir.Value:
+    """Where the numbers of an array begin."""
+    return arrayobj.make_array(kind)(context, builder, array).data
 
 
 def _kernel(function: Callable[P, R], inlined: bool) -> Callable[P, R]:

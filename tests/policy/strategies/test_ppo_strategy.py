@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ def test_the_entropy_has_one_sign_and_the_total_is_the_sum_that_the_schema_says(
     records = list(read_records(tmp_path / "log"))
     epochs = [record for record in records if record.get("kind") != "batch"]
     assert len(epochs) == len(made) == 2
-    for row in (*records, *(stats.as_record() for stats in made), result.model_dump()):
+    for row in (*records, *(asdict(stats) for stats in made), result.model_dump()):
         total = row["loss_policy"] + 0.7 * row["loss_value"] - 0.3 * row["loss_entropy"]
         assert row["loss_entropy"] > 0.5
         assert row["loss_total"] == pytest.approx(total, abs=1e-5)

@@ -101,7 +101,7 @@ def compare(network: str, batches: range, monkeypatch: pytest.MonkeyPatch, **ppo
         batch, help_ = batch_of(reference, seed), seed % 2 * 0.4
         with_: dict[str, Any] = {"progress": 0.3, "bc_batch": batch_of(reference, 10**6 + seed), "bc_weight": help_}
         begin = len(theirs.gradients)
-        found, expected = (learner.update(batch, **with_).as_record() for learner in (fused, reference))
+        found, expected = (dataclasses.asdict(learner.update(batch, **with_)) for learner in (fused, reference))
         for name in ("loss_total", "loss_policy", "loss_value", "loss_entropy", "kl_divergence", "kl_k3", "adv_std", "bc_loss"):
             assert found[name] == pytest.approx(expected[name], rel=BOUND, abs=BOUND), (seed, name)
         assert found["bc_accuracy"] == pytest.approx(expected["bc_accuracy"])
@@ -151,7 +151,7 @@ def test_cloning_is_torchs(network: str) -> None:
         found, expected = (
             learner.clone(batch, learning_rate=1e-3, batch_size=20, weight_decay=0.01) for learner in (fused, reference)
         )
-        assert found.as_record() == pytest.approx(expected.as_record(), rel=2e-5, abs=1e-6)
+        assert dataclasses.asdict(found) == pytest.approx(dataclasses.asdict(expected), rel=2e-5, abs=1e-6)
     assert weights_apart(fused, reference) < 2 * BOUND
 
 

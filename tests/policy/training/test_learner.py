@@ -130,7 +130,7 @@ def test_what_stands_in_rows_that_are_not_active_changes_nothing(cell: str) -> N
         changed[name] = np.where(absent, rng.normal(size=absent.shape).astype(np.float32) * 50, vars(batch)[name])
     if cell == "none":  # with memory, what was seen while absent does pass through the cell until the next start
         changed["features"] = np.where(absent[..., None], np.float32(77), batch.features)
-    assert one.update(batch).as_record() == other.update(dataclasses.replace(batch, **changed)).as_record()
+    assert dataclasses.asdict(one.update(batch)) == dataclasses.asdict(other.update(dataclasses.replace(batch, **changed)))
     assert same_weights(one, other)
 
 
@@ -246,7 +246,7 @@ def test_statistics_describe_the_batch() -> None:
     assert stats.adv_std == pytest.approx(batch.advantages[rows].std(ddof=1), abs=1e-5)
     assert stats.kl_k3_max >= stats.kl_k3 >= 0.0
     assert stats.batch_entropy_mean == stats.loss_entropy
-    json.dumps(stats.as_record(), allow_nan=False)
+    json.dumps(dataclasses.asdict(stats), allow_nan=False)
 
 
 def test_equal_advantages_are_counted_and_do_no_harm() -> None:

@@ -159,7 +159,7 @@ def test_a_promotion_window_is_on_a_seed_of_its_own(small_town: Small, tmp_path:
         asked.update(options)
         return duel(0)
 
-    monkeypatch.setattr("townlet.policy.training.services.evaluate", measured)
+    monkeypatch.setattr("townlet.promotion.window.evaluate", measured)
     monkeypatch.setattr("townlet.promotion.releases.Releases.next_window", lambda self, candidate: 3)
     monkeypatch.chdir(tmp_path)
     config = small_town("evaluation.level=0.8")
@@ -175,7 +175,7 @@ def test_a_run_that_is_resumed_after_it_was_judged_has_no_second_window(
     monkeypatch.chdir(tmp_path)
     gates, weights = PromotionServiceAdapter(small_town()), checkpoint_folder(tmp_path / "candidate", "candidate")
     card = duel(0, {"return": 5.0}, candidate=weights)
-    monkeypatch.setattr("townlet.policy.training.services.evaluate", lambda policies, cases, **options: card)
+    monkeypatch.setattr("townlet.promotion.window.evaluate", lambda policies, cases, **options: card)
     first = gates.consider(tmp_path / "candidate", tmp_path / "card.json")
     assert gates.consider(tmp_path / "candidate", tmp_path / "card.json") == first
     assert [entry.decision for entry in gates.releases.entries()] == [first]

@@ -78,7 +78,7 @@ def test_shares_of_the_towns_are_joined_as_one_collector_would_have_made_them(sm
     here, there = alone.world(), shared.world()
     assert here.keys() == there.keys()
     assert all(here[name].tobytes() == there[name].tobytes() for name in here)
-    assert shared.decision_bytes() == alone.decision_bytes()
+    assert shared.decision_bytes == alone.decision_bytes
     alone.collect(actor, 3)
     shared.restore_world(alone.world())
     assert shared.collect(actor, 4).features.tobytes() == alone.collect(actor, 4).features.tobytes()
@@ -108,7 +108,7 @@ def test_a_rollout_that_would_be_too_large_is_learned_from_in_chunks(small_town:
     assert sum(sizes[2:]) == 20
     assert max(sizes) < 20
     vec = RolloutCaptureService(config).towns(8)
-    assert (max(sizes) + 1) * Collector(vec, 0, maps=False).decision_bytes() <= 1e6
+    assert (max(sizes) + 1) * Collector(vec, 0, maps=False).decision_bytes <= 1e6
     assert chunked.transitions == runs[0].transitions
     assert "20 decisions of 64 residents, 2 chunk(s) of at most 1 MB" in said.sentences[0]
 

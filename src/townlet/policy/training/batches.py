@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -67,9 +67,6 @@ class UpdateStats:
     bc_loss: float
     bc_accuracy: float
 
-    def as_record(self) -> Record:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class CloningStats:
@@ -81,9 +78,6 @@ class CloningStats:
     loss_value: float
     accuracy: float
     grad_norm: float
-
-    def as_record(self) -> Record:
-        return asdict(self)
 
 
 def decisions_of(batch: Trajectory) -> Trajectory:

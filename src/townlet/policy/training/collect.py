@@ -184,7 +184,7 @@ class Collector(Probe):
         self._told = np.ones((E, N), dtype=bool)  # whose lives are told: the learners'
         self._leave_out = ("terms", *([] if self.maps else ["maps"]), *([] if state_width else ["starts"]))
         rows = TrajectoryRecorder(vec, 1, self._leave_out).data.columns().values()
-        self._decision_bytes = sum(int(array[0].nbytes) for array in rows)
+        self.decision_bytes = sum(int(array[0].nbytes) for array in rows)  # of one decision of everybody, as a rollout keeps it
         self._recorder: InPlaceRecorder | None = None
         self._out: Rollout | None = None
         self._events: list[Array] = []  # of steps that are not counted yet
@@ -202,10 +202,6 @@ class Collector(Probe):
 
     def world_bytes(self) -> int:
         return sum(array.nbytes for array in self.world().values())
-
-    def decision_bytes(self) -> int:
-        """Of one decision of everybody, as a rollout keeps it."""
-        return self._decision_bytes
 
     def restore_world(self, arrays: Mapping[str, Array]) -> None:
         self.vec.restore({name.removeprefix("town_"): array for name, array in arrays.items() if name.startswith("town_")})

@@ -35,7 +35,7 @@ def chunks(context: TrainingContext, collector: Collector | CollectorPool) -> li
     whole, bound = horizon(context), context.config.training.rollout_mb
     if bound is None:
         return [whole]
-    fits = max(1, int(bound * 1e6 / collector.decision_bytes()) - 1)  # a rollout has a row more
+    fits = max(1, int(bound * 1e6 / collector.decision_bytes) - 1)  # a rollout has a row more
     return [len(part) for part in np.array_split(np.arange(whole), -(-whole // fits))]
 
 
@@ -45,7 +45,7 @@ def announce_epoch_cost(session: Session, context: TrainingContext) -> None:
     if session.collector is None:
         return
     collector, parts = session.towns, chunks(context, session.towns)
-    if len(parts) == 1 and collector.decision_bytes() * parts[0] < LARGE:
+    if len(parts) == 1 and collector.decision_bytes * parts[0] < LARGE:
         return
     world, script = collector.world(), {"ask_script": context.plan.bc_weight_at(0.0) > 0}
     collector.collect(session.learner, 1, **script)  # what is compiled or allocated once
@@ -54,7 +54,7 @@ def announce_epoch_cost(session: Session, context: TrainingContext) -> None:
     make_learner(context).update(rollout_batch(rollout, session.learner.ppo))
     minutes = (perf_counter() - started) * horizon(context) / PROBE / 60
     collector.restore_world(world)
-    people, size = rollout.actions[0].size, collector.decision_bytes() * (max(parts) + 1) / 1e6
+    people, size = rollout.actions[0].size, collector.decision_bytes * (max(parts) + 1) / 1e6
     context.progress.say(
         f"an epoch: {horizon(context)} decisions of {people:,} residents, {len(parts)} chunk(s) of at most {size:,.0f} MB; about "
         f"{minutes:.1f} min each, {minutes * (context.epochs - session.counters.epoch):.0f} min for all that are left"

@@ -106,7 +106,7 @@ class Fused:
         mean, inverse = (adv_mean, 1.0 / (adv_std + STD_FLOOR)) if self.ppo.advantage_normalization else (0.0, 1.0)
         numbers = [mean, inverse, with_.clip, with_.value, with_.entropy, with_.value_clip or 0.0, weight / count]
         given = [columns[name] for name in ("actions", "log_probs", "advantages", "returns", "values")]
-        sums = self._learn(passes.learn_ppo, part, len(passes.TERMS), *given, np.array(numbers, np.float32))
+        sums = self._learn(passes.learn_ppo, part, len(passes.PPO_SUMS), *given, np.array(numbers, np.float32))
         policy, value, spread, *others = (sums / count).tolist()
         loss = policy + with_.value * value - with_.entropy * spread
         return [policy, value, spread, *others, adv_mean, adv_std, loss]
@@ -115,7 +115,7 @@ class Fused:
         columns, count = part.rows.columns, part.end - part.begin
         returns = columns["returns"] if value_coef > 0 and "returns" in columns else NOTHING
         given = [columns["expert"], returns, np.float32(value_coef), np.float32(weight / count)]
-        sums = self._learn(passes.learn_cloning, part, len(passes.CLONING), *given)
+        sums = self._learn(passes.learn_cloning, part, len(passes.CLONING_SUMS), *given)
         crossed, error, hits = (sums / count).tolist()
         return [crossed, error, hits, float(count), crossed + value_coef * error]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -32,28 +32,32 @@ from townlet.policy.training.batches import (
 from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.fused import Fused, FusedOptimizer
 from townlet.policy.trajectory import Trajectory
-from townlet.types import Array, Doubles, Floats
+from townlet.types import Array, Doubles, Floats, Record
 
 MINIBATCH = (*PPO_TERMS, "loss_total", "transitions", "grad_norm")
 PPO_STREAM, CLONING_STREAM, AUXILIARY_STREAM = 1, 2, 3
 VALUE_HORIZON = 10  # statistics of returns look back over about this many batches
 
 
-class Passes(Protocol):
-    """What turns mini-batches into gradients. `data` and `part` are its own; values are in units of the running statistics."""
+Data = TypeVar("Data")
+Part = TypeVar("Part")
+
+
+class Passes(Protocol[Data, Part]):
+    """What turns mini-batches into gradients, in its own form of the data; values are in units of the running statistics."""
 
     def forward(self, features: Floats, maps: Array | None, state: Floats) -> tuple[Floats, Floats, Floats]: ...
     def evaluate(self, batch: Trajectory) -> tuple[Floats, Floats]: ...
-    def data(self, batch: Trajectory, active: NDArray[np.bool_] | None, columns: Mapping[str, Array]) -> Any: ...
-    def size(self, data: Any) -> tuple[int, int]: ...  # things to shuffle, decisions in each
-    def parts(self, data: Any, order: NDArray[np.int64], parts: int, room: str) -> Iterator[Any]: ...
-    def weight(self, part: Any) -> float: ...  # decisions that count
-    def watched(self, part: Any) -> Array: ...
+    def data(self, batch: Trajectory, active: NDArray[np.bool_] | None, columns: Mapping[str, Array]) -> Data: ...
+    def size(self, data: Data) -> tuple[int, int]: ...  # things to shuffle, decisions in each
+    def parts(self, data: Data, order: NDArray[np.int64], parts: int, room: str) -> Iterator[Part]: ...
+    def weight(self, part: Part) -> float: ...  # decisions that count
+    def watched(self, part: Part) -> Array: ...
 
     # Both add weight × the gradient of the loss to the optimiser's, and give the numbers of PPO_TERMS, or cross-entropy, value
     # loss, accuracy and rows; then the loss.
-    def ppo_terms(self, part: Any, with_: Coefficients, weight: float) -> list[float]: ...
-    def cloning_terms(self, part: Any, value_coef: float, weight: float) -> list[float]: ...
+    def ppo_terms(self, part: Part, with_: Coefficients, weight: float) -> list[float]: ...
+    def cloning_terms(self, part: Part, value_coef: float, weight: float) -> list[float]: ...
 
 
 def is_fused(spec: NetworkSpec, ppo: PPOConfig, device: str = "cpu") -> bool:
@@ -80,14 +84,14 @@ class PPOLearner(Acting):
         torch.set_num_threads(threads)
         self.spec, self.ppo, self.seed = spec, ppo, seed
         self.network = ConflictAwarePolicyNetwork(spec, seed, device)
-        self.minibatches: list[dict[str, Any]] = []  # MINIBATCH of each mini-batch of the last update, and what is `watched`
+        self.minibatches: list[Record] = []  # MINIBATCH of each mini-batch of the last update, and what is `watched`
         self.updates = 0  # calls of update and clone: the key of every permutation
         self.gradient_steps = 0
         self.fused = is_fused(spec, ppo, device)
         named, kind = dict(self.network.named_parameters()), FusedOptimizer if self.fused else numerics.Optimizer
         self.optimizer = kind(list(named.values()), ppo.optimizer, ppo.adam_epsilon)
         self._statistics = {name: buffer.numpy() for name, buffer in self.network.named_buffers()}  # they share the memory
-        self.passes: Passes = Autograd(self.network, ppo)
+        self.passes: Passes[Any, Any] = Autograd(self.network, ppo)
         if self.fused:
             self.passes = Fused(
                 spec, list(named), self.optimizer, self._statistics, ppo, threads=min(workers, shards), shards=shards
@@ -348,7 +352,7 @@ class PPOLearner(Acting):
     def state(self) -> LearnerState:
         optimizer = self.optimizer
         moments = {name: tensor.cpu().numpy().copy() for name, tensor in optimizer.moments().items()}
-        meta: dict[str, Any] = {"updates": self.updates, "gradient_steps": self.gradient_steps, "seed": self.seed}
+        meta: Record = {"updates": self.updates, "gradient_steps": self.gradient_steps, "seed": self.seed}
         meta |= {"optimizer": optimizer.kind, "optimizer_steps": optimizer.steps}
         meta |= {"threads": torch.get_num_threads(), "torch": str(torch.__version__)}
         return LearnerState(self.network.arrays(), moments, meta)

@@ -48,7 +48,9 @@ def opened_run(context: TrainingContext, options: RunOptions) -> Iterator[None]:
             _lock_log(log, context, stack)
             stack.enter_context(files.FolderLock(options.run_dir))
             if not options.resume:
-                context.run.create(_card(context, context.run, log), context.config, _environment(context, options))
+                context.run.create(
+                    _card(context, context.run, log), context.config, RunEnvironment.here(context.config, options.command)
+                )
             context.run.hold()
         elif options.resume:
             raise UsageError("There is nothing to resume without a run folder; name it with --resume RUN.")
@@ -127,10 +129,6 @@ def _log_of(run: RunFolder, options: RunOptions, name: str) -> Path:
     return run.path / name
 
 
-def _environment(context: TrainingContext, options: RunOptions) -> RunEnvironment:
-    return RunEnvironment.here(options.command, context.config.training.threads)
-
-
 def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions) -> None:
     if not options.resume:
         run.check_new()
@@ -150,7 +148,7 @@ def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions)
             )
     if card.dataset_hash != context.dataset_hash:
         raise CheckpointError(f"The data of the run in {run.path} have changed since it began; restore them, or start a new run.")
-    there, here = run.environment().model_dump(), _environment(context, options).model_dump()
+    there, here = run.environment().model_dump(), RunEnvironment.here(context.config, options.command).model_dump()
     for name in ("versions", "threads", "machine"):
         if there[name] != here[name] and not options.allow_inexact:
             raise UsageError(

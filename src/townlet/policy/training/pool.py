@@ -90,11 +90,12 @@ class CollectorPool:
         """Bytes of the world and of a decision, by one town built here: it also finds out whether the scenario compiles."""
         config, spec, *_ = self._shares[0]
         one, towns = PoolShare(config, spec, 0, 1).collector, config.training.towns
-        return one.world_bytes() * towns, one.decision_bytes() * towns
+        return one.world_bytes() * towns, one.decision_bytes * towns
 
     def world_bytes(self) -> int:
         return self._sizes[0]
 
+    @property
     def decision_bytes(self) -> int:
         return self._sizes[1]
 

@@ -37,6 +37,7 @@ from townlet.policy.checkpoint import (
     Checkpoint,
     load_checkpoint,
     names,
+    pointed,
     publish_checkpoint,
     read_state,
     resolve,
@@ -90,13 +91,13 @@ class RunEnvironment(BaseModel):
     command: list[str]
 
     @classmethod
-    def here(cls, command: Sequence[str], threads: int) -> Self:
+    def here(cls, config: SimulationConfig, command: Sequence[str]) -> Self:
         return cls(
             versions=versions("numpy", *(["torch"] if "torch" in sys.modules else [])),
             machine=platform.machine(),
             system=platform.platform(),
             processors=os.cpu_count(),
-            threads=threads,
+            threads=config.training.threads,
             command=list(command),
         )
 
@@ -238,10 +239,10 @@ class RunFolder:
 
     def latest(self) -> Path | None:
         """The checkpoint a resume starts from; None before the first one."""
-        return pointed(self.checkpoints, LATEST)
+        return pointed(self.checkpoints / LATEST)
 
     def best(self) -> Path | None:
-        return pointed(self.checkpoints, BEST)
+        return pointed(self.checkpoints / BEST)
 
     def save(self, number: int, checkpoint: Checkpoint, *, best: bool = False, scheduled: bool = True) -> Path:
         """Checkpoint `number`, whole or not at all; one that is not `scheduled` stays until the next."""
@@ -285,13 +286,6 @@ def check_not_of_a_run(path: Path) -> None:
     """What a command writes never takes the place of what a run needs."""
     if path.name in OWN_FILES and RunFolder(path.parent).exists:
         raise UsageError(f"{path} belongs to the run in {path.parent}; name another file")
-
-
-def pointed(root: Path, pointer: str) -> Path | None:
-    """The checkpoint that `latest` or `best` names, if there is one."""
-    if not (root / pointer).is_file():
-        return None
-    return resolve(root / pointer)
 
 
 def disk_estimate(weight_bytes: int, world_bytes: int, keep: int, records: int) -> int:

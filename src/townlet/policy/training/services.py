@@ -17,15 +17,15 @@ from townlet.dto.evaluation import Measure
 from townlet.dto.policy import MeasureInterval, ReplayBatchSummary, ReplaySummary, RolloutFrame
 from townlet.dto.promotion import PromotionDecision
 from townlet.envs.vector import VectorTown
-from townlet.errors import ConfigError, ReplayError, UsageError
+from townlet.errors import ReplayError, UsageError
 from townlet.evaluation.compare import save_scorecard
-from townlet.evaluation.scorecard import PolicySource, evaluate, run_case
+from townlet.evaluation.scorecard import PolicySource, run_case
 from townlet.evaluation.suites import Case, draw_seed, suite_cases
-from townlet.files import safe_join
 from townlet.policy.capture import CaptureOptions, capture, run_towns, seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.workers import simulator_threads
-from townlet.promotion.releases import CANDIDATE, CHAMPION, Releases
+from townlet.promotion.releases import Releases
+from townlet.promotion.window import measure_window
 from townlet.scenarios.random_town import varied_towns
 
 log = logging.getLogger("townlet.training")
@@ -242,8 +242,7 @@ class PromotionServiceAdapter:
 
     @property
     def releases(self) -> Releases:
-        place = safe_join(".", self.config.promotion.ledger, error=ConfigError)
-        return Releases(place, self.config.promotion, self.config.evaluation.level)
+        return Releases.of(self.config)
 
     def consider(self, candidate: Path, scorecard: Path) -> PromotionDecision:
         """One window: the scorecard of candidate and champion on that window's seed is written, then judged. A run that is
@@ -251,12 +250,8 @@ class PromotionServiceAdapter:
         releases = self.releases
         if (judged := releases.judged(scorecard)) is not None:
             return judged
-        release = releases.release()
-        policies = {CANDIDATE: str(candidate), CHAMPION: "scripted" if release is None else str(release)}
-        suite, rules, window = self.config.promotion.suite, self.config.evaluation, releases.next_window(candidate)
-        cases = suite_cases(suite, rules)
-        card = evaluate(policies, cases, evaluation=rules, suite=suite, baseline=CHAMPION, window=window, purpose="promotion")
-        save_scorecard(card, scorecard)
+        rules, suite = self.config.evaluation, self.config.promotion.suite
+        save_scorecard(measure_window(releases, candidate, suite_cases(suite, rules), rules, suite=suite), scorecard)
         return releases.evaluate(candidate, scorecard)
 
 

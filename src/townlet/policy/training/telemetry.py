@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -165,7 +165,7 @@ MEANS = (
 
 def merge_updates(updates: Sequence[UpdateStats]) -> Record:
     """One epoch's figures from its updates: sums, extremes, and means weighted by mini-batches."""
-    rows = [update.as_record() for update in updates]
+    rows = [asdict(update) for update in updates]
     weights = np.array([float(row["minibatches"]) for row in rows])
     merged: Record = {name: sum(row[name] for row in rows) for name in SUMS}
     merged |= {name: max(row[name] for row in rows) for name in LARGEST}
