@@ -676,6 +676,15 @@ def test_a_file_of_yours_is_suggested_where_its_ending_was_left_out(tmp_path: Pa
         ConfigError, match=r"no config file bakry\.yaml; did you mean bakery\.yaml\? `townlet scenarios new` writes one"
     ):
         find_config("bakry.yaml")
+    (tmp_path / "b1.yaml").write_text("extends: town_day\n")
+    with pytest.raises(ConfigError, match=r"no scenario called 'b1'; did you mean b1\.yaml\?"):
+        find_config("b1")
+
+
+def test_a_shipped_town_is_suggested_where_an_ending_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"no config file town_day\.yaml; did you mean town_day\? `townlet scenarios new`"):
+        find_config("town_day.yaml")
 
 
 def test_a_key_that_came_later_does_not_make_an_older_file_look_changed() -> None:

@@ -16,6 +16,7 @@ from townlet.cli.common import (
     FILE,
     PATH,
     TOWNS,
+    Group,
     emit,
     evaluating,
     json_option,
@@ -53,7 +54,7 @@ def of_ledger(command: Callable[..., None]) -> Callable[..., None]:
     return ledger_options(opened)
 
 
-@click.group()
+@click.group(cls=Group)
 def promote() -> None:
     """Judge candidates against the champion, promote, roll back, and verify the ledger of all of it.
 

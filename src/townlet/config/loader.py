@@ -110,12 +110,16 @@ def find_config(path_or_name: str | Path) -> Path:
         names = _all_shipped()
         if text in names:
             return names[text]
-        hint = _nearest(text, [*(str(file) for file in Path().glob("*.yaml")), *names], "`townlet scenarios list` shows all")
+        here = {file.stem: str(file) for file in Path().glob("*.yaml") if file.stem not in names}
+        hint = _nearest(text, {**here, **names}, "`townlet scenarios list` shows all", show=lambda name: here.get(name, name))
         raise ConfigError(f"there is no scenario called {text!r:.80}{hint}")
     if path.parts[:1] == ("configs",) and SHIPPED.joinpath(*path.parts[1:]).is_file():
         return SHIPPED.joinpath(*path.parts[1:])
     beside = [str(found) for found in path.parent.glob("*.yaml")] if _there(path.parent, Path.is_dir) else []
-    raise ConfigError(f"there is no config file {text:.300}{_nearest(text, beside, '`townlet scenarios new` writes one')}")
+    shipped = {f"{name}.yaml": name for name in _all_shipped()} if len(path.parts) == 1 else {}
+    known = [*beside, *shipped]
+    hint = _nearest(text, known, "`townlet scenarios new` writes one", show=lambda name: shipped.get(name, name))
+    raise ConfigError(f"there is no config file {text:.300}{hint}")
 
 
 def read_yaml(path: str | Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Any:
@@ -133,9 +137,9 @@ def _there(path: Path, kind: Callable[[Path], bool]) -> bool:
         return False
 
 
-def _nearest(word: str, known: Iterable[str], more: str = "") -> str:
+def _nearest(word: str, known: Iterable[str], more: str = "", show: Callable[[str], str] = str) -> str:
     """What to add to a sentence about an unknown word: the nearest known one, then `more`."""
-    hint = " ".join(part for part in (did_you_mean(word, known, cutoff=0.5), more) if part)
+    hint = " ".join(part for part in (did_you_mean(word, known, cutoff=0.5, show=show), more) if part)
     return hint and f"; {hint}"
 
 
