@@ -280,7 +280,10 @@ BAD_YAML = {
     "list": (b"- a\n- b\n", "expected sections such as `scenario:` at the top, found a list"),
     "word": (b"hello\n", "expected sections such as `scenario:` at the top, found the value 'hello'"),
     "broken": (b"seed: [1,\nworld: {", "this is not valid YAML"),
-    "tab": (b"world:\n\tevent_capacity: 3\n", "town.yaml:2: this is not valid YAML"),
+    "tab": (
+        b"world:\n\tevent_capacity: 3\n",
+        "town.yaml:2: this is not valid YAML: a tab at the beginning of a line; indent with spaces",
+    ),
     "twice": (b"seed: 1\nworld: {}\nseed: 2\n", "town.yaml:3: the key 'seed' appears twice (first in line 1); remove one"),
     "object": (b"seed: !!python/object/apply:os.system ['true']\n", "town.yaml:1: the tag"),
     "tag": (b"seed: !mine 3\n", "town.yaml:1: the tag"),
@@ -375,6 +378,10 @@ PROBLEMS = [
     (
         "jobs:\n  clerk:\n    start: 09:00\n    end: 10:00\n    site: office\n",
         "town.yaml:5: jobs.clerk.site: 'office' is not declared in scenario.buildings; none is declared",
+    ),
+    (
+        "scenario:\n  residents:\n  - id: al\n    schedule:\n    - {at: 07:00, do: cook}\n",
+        "town.yaml:5: scenario.residents[0].schedule[0].do: there is no action 'cook'; did you mean 'cook_meal'?",
     ),
     (
         "scenario:\n  residents: [{id: al}]\n  ties:\n  - a: al\n    b: bo\n",

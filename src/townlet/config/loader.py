@@ -276,7 +276,10 @@ def parse_yaml(text: str, name: str, folder: Path | None = None, *, numbered: bo
     except yaml.MarkedYAMLError as reason:
         mark = reason.problem_mark or reason.context_mark
         where = f"{name}:{mark.line + 1}" if mark is not None and numbered else name
-        raise ConfigError(f"{where}: this is not valid YAML: {reason.problem or reason.context}") from None
+        line = text.splitlines()[mark.line] if mark is not None and mark.line < len(text.splitlines()) else ""
+        tab = "\t" in line[: len(line) - len(line.lstrip())]
+        problem = "a tab at the beginning of a line; indent with spaces" if tab else reason.problem or reason.context
+        raise ConfigError(f"{where}: this is not valid YAML: {problem}") from None
     except yaml.reader.ReaderError as reason:
         raise ConfigError(f"{name}: this is not valid YAML: {reason.reason} (at character {reason.position})") from None
     except UnicodeEncodeError as reason:  # an argument that is not UTF-8
