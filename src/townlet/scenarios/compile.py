@@ -235,7 +235,7 @@ def _bed_fields(building: Building, walk: Array, beds: list[PlacedObject], reach
             y, x = building.y + int(lost[0][0]), building.x + int(lost[0][1])
             raise ScenarioError(
                 f"the {one.kind} {one.id!r} at {spot(one.x, one.y)} cannot be reached from {spot(x, y)} without leaving "
-                f"{building.id!r}; take away the wall between them or make them two buildings"
+                f"{building.id!r}; take away what is between them or make them two buildings"
             )
     return ways
 
