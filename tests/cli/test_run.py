@@ -42,7 +42,7 @@ def test_run_tells_who_left_when_and_why(call: Call, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(run_module, "MOST_EXITS", 2)
     _, out, _ = call(*starve)
     count, first = len(report["exits"]), report["exits"][0]
-    assert f"\nexits: {count} collapse\n  day {first['day']} {first['time']} {first['resident']}: collapsed of hunger\n" in out
+    assert f"\nexits: {count} collapse\n  day {first['day']} {first['time']} {first['resident']}: collapsed\n" in out
     assert f"\n  … and {count - 2} more\n" in out
 
 

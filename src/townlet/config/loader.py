@@ -76,9 +76,10 @@ def config_of_text(text: str) -> SimulationConfig:
         return _build(tree, ())
     known, below = _all_shipped(), []
     for part in _parts(extends):
-        if part.value not in known:
+        name = str(part.value).removesuffix(".yaml")  # as shipped files write it of one another
+        if name not in known:
             raise ConfigError(f"{part.source}: `extends` names a shipped config here, found {part.value!r:.60}")
-        below.append(_read_chain(known[part.value]))
+        below.append(_read_chain(known[name]))
     return _build(reduce(merge, [*below, tree]), ())
 
 

@@ -167,7 +167,7 @@ export class Inspector {
     const most = Math.max(0.001, ...terms.map(([, v]) => Math.abs(/** @type {number} */ (v))));
     nodes.push(make("div", { class: "bars" }, ...terms.map(([name, v]) => barRow(plain(name), Math.abs(/** @type {number} */ (v)) / most, signed(/** @type {number} */ (v)), /** @type {number} */ (v) < 0 ? "minus" : "plus"))));
     nodes.push(make("p", { class: "small", text: `Reward ${signed(why.reward.total)}${why.value === null ? "" : `; expected from here on: ${signed(why.value, 2)}`}` }));
-    if (why.masked.length) nodes.push(make("details", {}, make("summary", { text: "Impossible now" }), make("dl", { class: "masked" }, ...why.masked.flatMap((/** @type {any} */ m) => [make("dt", { text: optionsText(m.options, this.page.a.head.actions) }), make("dd", { text: m.reason })]))));
+    if (why.masked.length) nodes.push(make("details", {}, make("summary", { text: "Impossible" }), make("dl", { class: "masked" }, ...why.masked.flatMap((/** @type {any} */ m) => [make("dt", { text: optionsText(m.options, this.page.a.head.actions) }), make("dd", { text: m.reason })]))));
     return nodes;
   }
 

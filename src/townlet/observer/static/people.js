@@ -60,7 +60,7 @@ export class People {
     this.list = list;
     this.frame = frame;
     for (const th of byId("people-head").querySelectorAll("th")) th.setAttribute("aria-sort", th.dataset.key === this.sort ? (this.down ? "descending" : "ascending") : "none");
-    byId("people-count").textContent = `${list.length} residents${this.sort === "margin" && !this.down ? ", those in the greatest need first" : ""}; click a row to read why, a column to sort`;
+    byId("people-count").textContent = `${list.length} resident${list.length === 1 ? "" : "s"}${this.sort === "margin" && !this.down ? ", those in the greatest need first" : ""}; click a row to read why, a column to sort`;
     byId("people-table").setAttribute("aria-rowcount", String(list.length + 1));
     this.rows();
   }
