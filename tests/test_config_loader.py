@@ -280,7 +280,10 @@ BAD_YAML = {
     "list": (b"- a\n- b\n", "expected sections such as `scenario:` at the top, found a list"),
     "word": (b"hello\n", "expected sections such as `scenario:` at the top, found the value 'hello'"),
     "broken": (b"seed: [1,\nworld: {", "this is not valid YAML"),
-    "tab": (b"world:\n\tevent_capacity: 3\n", "town.yaml:2: this is not valid YAML"),
+    "tab": (
+        b"world:\n\tevent_capacity: 3\n",
+        "town.yaml:2: this is not valid YAML: a tab at the beginning of a line; indent with spaces",
+    ),
     "twice": (b"seed: 1\nworld: {}\nseed: 2\n", "town.yaml:3: the key 'seed' appears twice (first in line 1); remove one"),
     "object": (b"seed: !!python/object/apply:os.system ['true']\n", "town.yaml:1: the tag"),
     "tag": (b"seed: !mine 3\n", "town.yaml:1: the tag"),
@@ -375,6 +378,10 @@ PROBLEMS = [
     (
         "jobs:\n  clerk:\n    start: 09:00\n    end: 10:00\n    site: office\n",
         "town.yaml:5: jobs.clerk.site: 'office' is not declared in scenario.buildings; none is declared",
+    ),
+    (
+        "scenario:\n  residents:\n  - id: al\n    schedule:\n    - {at: 07:00, do: cook}\n",
+        "town.yaml:5: scenario.residents[0].schedule[0].do: there is no action 'cook'; did you mean 'cook_meal'?",
     ),
     (
         "scenario:\n  residents: [{id: al}]\n  ties:\n  - a: al\n    b: bo\n",
@@ -684,6 +691,15 @@ def test_a_file_of_yours_is_suggested_where_its_ending_was_left_out(tmp_path: Pa
         ConfigError, match=r"no config file bakry\.yaml; did you mean bakery\.yaml\? `townlet scenarios new` writes one"
     ):
         find_config("bakry.yaml")
+    (tmp_path / "b1.yaml").write_text("extends: town_day\n")
+    with pytest.raises(ConfigError, match=r"no scenario called 'b1'; did you mean b1\.yaml\?"):
+        find_config("b1")
+
+
+def test_a_shipped_town_is_suggested_where_an_ending_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"no config file town_day\.yaml; did you mean town_day\? `townlet scenarios new`"):
+        find_config("town_day.yaml")
 
 
 def test_a_key_that_came_later_does_not_make_an_older_file_look_changed() -> None:

@@ -49,7 +49,7 @@ def test_a_signal_while_there_is_nothing_to_save_leaves_at_once_with_its_code(mo
     process = started(code)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, err, out) == (128 + number, SAY.format(number.name), "")
+    assert (process.returncode, err, out) == (128 + number, SAY.format("Ctrl-C" if number == signal.SIGINT else number.name), "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -78,7 +78,7 @@ def test_the_first_signal_of_a_run_that_has_begun_asks_and_the_second_leaves() -
     assert process.stdout.readline() == "asked\n"
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, SAY.format("SIGINT"))
+    assert (process.returncode, err) == (130, SAY.format("Ctrl-C"))
 
 
 def test_a_run_that_has_not_begun_leaves_at_the_first_signal_and_says_so() -> None:

@@ -65,9 +65,14 @@ def _ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def _name(number: int) -> str:
+    """As the person at the terminal knows it."""
+    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+
+
 def leave(number: int, words: str = "") -> NoReturn:
     """End the process now."""
-    sentence = f"townlet: stopped by {signal.Signals(number).name}{words}\n".encode()
+    sentence = f"townlet: stopped by {_name(number)}{words}\n".encode()
     with suppress(OSError):  # nobody listens any more
         os.write(2, (SHOW_CURSOR + b"\r" if os.isatty(2) else b"") + sentence)
     os._exit(128 + number)
@@ -118,6 +123,6 @@ class StopFlag:
 
     def interruption(self, where: str) -> InterruptedRun:
         """The exception that ends the run; its exit code is 128 + the signal."""
-        error = InterruptedRun(f"Stopped by {signal.Signals(self.asked).name} {where}.")
+        error = InterruptedRun(f"Stopped by {_name(self.asked)} {where}.")
         error.exit_code = 128 + self.asked
         return error

@@ -295,6 +295,32 @@ def test_the_angriest_is_found_in_people_and_tells_why(town: Visit, carried: dic
     assert town.tick < 100
 
 
+def test_a_reload_returns_to_the_moment_the_person_and_the_view(town: Visit) -> None:
+    town.js("townlet.seek(47)")
+    town.js("townlet.select(1)")
+    town.js("townlet.openView('people')")
+    town.settle()
+    who = town.text("#who-name")
+    town.page.reload()
+    town.page.wait_for_selector("body[data-ready=true]")
+    town.settle()
+    assert (town.tick, town.text("#who-name"), town.js("townlet.view")) == (47, who, "people")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
+def test_a_feud_can_be_read_in_the_table_beside_its_graph(
+    visit: Callable[..., Visit], town_file: Path, width: int, height: int
+) -> None:
+    """On 1024 × 768 the graph took the room of the table, and only its head was seen."""
+    town = visit(town_file.as_uri(), width=width, height=height)
+    town.js("townlet.seek(townlet.a.last)")
+    town.js("townlet.openView('ties')")
+    town.settle()
+    table = town.page.get_by_role("region", name="Feuds").bounding_box()
+    first = town.page.locator("#ties-body tr").first.bounding_box()
+    assert first["y"] + first["height"] <= table["y"] + table["height"]
+
+
 def test_people_are_first_sorted_by_how_near_they_are_to_a_line(town: Visit) -> None:
     town.js("townlet.seek(90)")
     town.js("townlet.openView('people')")

@@ -23,6 +23,7 @@ from townlet.cli.app import COMMANDS, app, main, run
 from townlet.cli.common import dumps, emit, fit, leave, progress
 from townlet.cli.doctor import GIVES
 from townlet.errors import ConfigError, DivergedError, StorageError, TownletError, UsageError
+from townlet.names import EXPECTED
 from townlet.optional import EXTRA_OF
 from townlet.threads import BLAS_THREADS
 
@@ -103,6 +104,22 @@ def test_a_mistyped_option_gets_one_suggestion(capsys: pytest.CaptureFixture[str
         "",
         "townlet: there is no option --tick; did you mean --ticks? see `townlet run --help`\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("ask who town_day", "there is no command 'ask who'; did you mean why?"),
+        ("runs zzz", "there is no command 'runs zzz'; `townlet runs --help` shows all"),
+        ("frobnicate", "there is no command 'frobnicate'; `townlet --help` shows all"),
+        ("--verson", "there is no option --verson; did you mean --version? see `townlet --help`"),
+        ("run town_day --ticks 0", "--ticks: 0 is not in the range x>=1; see `townlet run --help`"),
+        ("run town_day --seed x", "--seed: 'x' is not a whole number; see `townlet run --help`"),
+        ("scenarios new a/b", f"NAME: 'a/b' cannot be a name; expected {EXPECTED}; see `townlet scenarios new --help`"),
+    ],
+)  # fmt: skip
+def test_a_wrong_word_is_named_with_what_to_do(words: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(*words.split(), capsys=capsys) == (2, "", f"townlet: {sentence}\n")
 
 
 def test_on_80_columns_no_command_of_a_group_is_explained_by_half_a_sentence() -> None:

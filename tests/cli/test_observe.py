@@ -101,6 +101,11 @@ def test_a_town_is_saved_as_one_file(tmp_path: Path) -> None:
     assert isinstance(again.exception, UsageError)
 
 
+def test_a_page_that_no_browser_would_open_is_refused(tmp_path: Path) -> None:
+    saved = CliRunner().invoke(observe, ["queue_conflict", "--save", str(tmp_path / "town")])
+    assert str(saved.exception) == f"{tmp_path / 'town'} is not a page; name it {tmp_path / 'town.html'}"
+
+
 def test_the_command_prints_two_addresses_and_ends_with_a_signal(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "townlet", "observe", "queue_conflict", "--no-open", "--runs", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_run_tells_who_left_when_and_why(call: Call, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(run_module, "MOST_EXITS", 2)
     _, out, _ = call(*starve)
     count, first = len(report["exits"]), report["exits"][0]
-    assert f"\nexits: {count} collapse\n  day {first['day']} {first['time']} {first['resident']}: collapsed of hunger\n" in out
+    assert f"\nexits: {count} collapse\n  day {first['day']} {first['time']} {first['resident']}: collapsed\n" in out
     assert f"\n  … and {count - 2} more\n" in out
 
 
@@ -232,3 +233,17 @@ def test_a_comparison_says_where_it_lives(
     code, _, err = call("bench", *words)
     assert code == 2
     assert "source tree" in err
+
+
+def test_of_what_happened_the_last_is_told_whole_or_not_at_all() -> None:
+    """At 80 columns a sentence takes two lines: the first of those shown began in its middle."""
+    from rich.console import Console
+
+    vec = VectorTown("town_day", 1, seed=5)
+    view = TownView(vec, 20, 10**6, StopFlag())
+    view._live.console = Console(width=80, height=24, record=True, file=StringIO())
+    SimulationLoop(vec, make_policy("schedule", vec), [view]).run(10)
+    view.news.extend(f"06:{k:02} dave is overtaken by carol at table_1 after 19 min" for k in range(6))
+    told = view._view(vec, look(vec), "06:00", vec.film[0, -1]).plain
+    first = min(told.index(f"06:{k:02} dave") for k in range(6) if f"06:{k:02} dave" in told)
+    assert told.index("carol at table_1 after") > first

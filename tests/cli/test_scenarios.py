@@ -100,6 +100,12 @@ def test_new_writes_a_template_and_refuses_to_overwrite_it(tmp_path: Path) -> No
     assert call("new", "mine", "--output", str(path), "--overwrite").exit_code == 0
 
 
+def test_new_takes_the_name_of_a_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("new", "mine.yaml").stdout.startswith("mine.yaml is written; `townlet run mine.yaml` runs it\n")
+    assert load_config("mine.yaml").config_id == "mine"
+
+
 def test_new_with_a_seed_writes_a_town_that_can_live(tmp_path: Path) -> None:
     path = tmp_path / "drawn.yaml"
     result = call("new", "drawn", "--generate", "7", "--output", str(path), "--json")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from townlet.config.loader import config_of_text, load_config
+from townlet.config.loader import config_of_text, load_config, shipped_configs
 from townlet.errors import ConfigError
 
 
@@ -53,3 +53,9 @@ def test_files_that_extend_each_other_again_and_again_are_refused(tmp_path: Path
     (tmp_path / "d8.yaml").write_text("seed: 1\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="more than 64 files that extend each other"):
         load_config(tmp_path / "d0.yaml")
+
+
+@pytest.mark.parametrize("name", shipped_configs())
+def test_the_text_of_every_shipped_town_is_that_town(name: str) -> None:
+    """The page shows it under Scenario and reads it from there; two of them name their file as `town_day.yaml`."""
+    assert config_of_text(shipped_configs()[name].read_text(encoding="utf-8")) == load_config(name)

@@ -349,6 +349,13 @@ def test_one_town_has_a_mean_and_no_interval() -> None:
     assert "one value" in scorecard_text(lone)
 
 
+def test_the_line_above_a_narrow_table_is_not_broken() -> None:
+    card = evaluate({"random": "random"}, [replace(TOWN, towns=1)])
+    case = card.cases[0]
+    assert case.size.startswith("1 town × ")
+    assert scorecard_text(card).splitlines()[0] == f"{case.name}: {case.size}"
+
+
 def test_the_card_and_the_guides_say_that_environments_pay_what_scorecards_do_not_count(plain: Scorecard) -> None:
     config = load_config("town_day")
     sentence = config.weights_apart()

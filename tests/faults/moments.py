@@ -33,7 +33,7 @@ from typing import Any
 HERE = Path(__file__).parent
 SEED = 17
 LIMIT = 5.0
-SENTENCE = re.compile(r"townlet: [Ss]topped by (SIGINT|SIGTERM)[^\n]*\n")
+SENTENCE = re.compile(r"townlet: [Ss]topped by (Ctrl-C|SIGTERM)[^\n]*\n")
 _TERM = 1 << (signal.SIGTERM - 1)
 
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from townlet.config.loader import load_config
+from townlet.config.scenario import PLACE_VERBS
 from townlet.envs.vector import VectorTown
 from townlet.observations.spec import CONFLICT, MAPS
 from townlet.policy.runtime import make_policy
 from townlet.testing import tiny_town
-from townlet.world.actions import CHAT, PLACE_VERBS
+from townlet.world.actions import CHAT
 from townlet.world.state import ENERGY, HUNGER, HYGIENE, PERTURBATIONS, SHIFT_STATES
 from world_tools import Play, people
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from engine_tools import STATIC
-from townlet.observer.words import OPTIONS, WAYS, option_text
+from townlet.observer.words import OPTIONS, WAYS, option_text, tell
 from townlet.world.actions import Catalogue
 
 
@@ -23,3 +23,9 @@ def test_every_option_of_every_catalogue_reads_as_words() -> None:
         for name in Catalogue(level, ("use_shower", "cook_meal")).names:
             assert re.fullmatch(r"[a-z]+( [a-z]+)*(, [a-z]+( [a-z]+)?)?", option_text(name)), name
     assert option_text("use_shower:2") == "use shower, second nearest"
+
+
+def test_who_pushes_somebody_aside_does_so() -> None:
+    """The actor of a ghost step takes the turn of the rival, who was called; it was told the other way round."""
+    record = {"type": "queue_conflict", "actor": "bob", "rival": "carol", "object_id": "shower_1", "reason": "ghost_step"}
+    assert tell(record) == "bob pushes aside carol at shower_1"

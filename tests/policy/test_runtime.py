@@ -244,7 +244,7 @@ def test_a_clock_time_begins_its_step_though_the_one_before_goes_on() -> None:
 def test_an_unknown_order_or_object_is_named() -> None:
     with pytest.raises(ScenarioError, match="says do: 'fly'; expected one of wait, work"):
         chosen(with_schedule({"do": "fly", "at": "06:00"}), 0, 1)
-    with pytest.raises(ScenarioError, match="names the object 'shower_9'"):
+    with pytest.raises(ScenarioError, match="names the object 'shower_9', which is not there; did you mean 'shower_1'"):
         chosen(with_schedule({"do": "use_shower", "at": "06:00", "object": "shower_9"}), 0, 1)
 
 

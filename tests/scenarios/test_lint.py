@@ -213,3 +213,16 @@ def test_memory_is_stated_and_fails_above_the_limit(tmp_path: Path, monkeypatch:
     assert "KB per town (residents " in found.found
     monkeypatch.setattr("townlet.scenarios.lint.LIMIT", 1000)
     assert not verdict(tmp_path, tree(), "memory").ok
+
+
+def test_a_schedule_that_names_an_object_which_is_not_there_fails() -> None:
+    config = load_config("kitchen_breakfast")
+    residents = [
+        one.model_copy(update={"schedule": tuple(step.model_copy(update={"object": "stove_9"}) for step in one.schedule)})
+        for one in config.scenario.residents
+    ]
+    scenario = config.scenario.model_copy(update={"residents": tuple(residents)})
+    report = lint(config.model_copy(update={"scenario": scenario}))
+    assert "names the object 'stove_9', which is not there; did you mean 'stove_1'?" in next(
+        one.found for one in report.verdicts if not one.ok
+    )

@@ -108,7 +108,7 @@ def test_a_config_edit_changes_the_rules(morning: Moment) -> None:
     [
         ("objects * 3", r"is not understood; write `objects \+= shower@5,10`"),
         ("objects -= nothing_1", "no object 'nothing_1' to remove; this town has"),
-        ("conflict.quarel_ticks = 3", "no config key 'quarel_ticks' there"),
+        ("conflict.quarel_ticks = 3", "no config key 'quarel_ticks' there; did you mean quarrel_ticks?"),
         ("conflict.quarrel_ticks = -3", "cannot be used: conflict.quarrel_ticks"),
     ],
 )

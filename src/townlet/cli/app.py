@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from townlet import __version__, signals
+from townlet.cli.common import Group, fit
 from townlet.errors import TownletError, UsageError, did_you_mean
 from townlet.threads import one_blas_thread
 
@@ -61,7 +62,7 @@ Completion of commands and options (bash; the same for zsh and fish):
 """
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """Knows names and one-line helps from the table; a command's module is imported when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -72,12 +73,6 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = getattr(import_module(f"townlet.cli.{cmd_name}"), cmd_name)
         return command
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            hint = did_you_mean(args[0], COMMANDS, cutoff=0.5) or "`townlet --help` shows all"
-            raise UsageError(f"there is no command {args[0]!r}; {hint}")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for group in dict.fromkeys(entry.group for entry in COMMANDS.values()):
@@ -157,19 +152,16 @@ def _plain(error: click.UsageError) -> str:
     """What Click found wrong, in our words, and where to read on."""
     message = error.format_message().rstrip(".")
     if isinstance(error, click.NoSuchOption):
-        message = f"there is no option {error.option_name}; {did_you_mean(error.option_name, error.possibilities or ())}".rstrip(
-            "; "
-        )
+        near = did_you_mean(error.option_name, error.possibilities or ())
+        message = f"there is no option {error.option_name}" + (f"; {near}" if near else "")
+    elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter) and error.param is not None:
+        message = f"{error.param.get_error_hint(error.ctx).replace(chr(39), '')}: {error.message.rstrip('.')}"
     message = message.replace("valid integer", "whole number").replace("valid float", "number")
     if error.ctx is None:
         return message
-    known = error.ctx.command.list_commands(error.ctx) if isinstance(error.ctx.command, click.Group) else []
-    choices = f"; choose from {', '.join(known)}" if known else ""
-    return f"{message}{choices}{'' if message.endswith('?') else ';'} see `{error.ctx.command_path} --help`"
+    return f"{message}{'' if message.endswith('?') else ';'} see `{error.ctx.command_path} --help`"
 
 
 def _say(message: str, code: int) -> int:
-    from townlet.cli.common import fit
-
     click.echo(fit(f"townlet: {message}", sys.stderr), err=True)
     return code

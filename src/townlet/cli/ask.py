@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import POLICY, at_option, emit, json_option, options, seed_option, set_option
+from townlet.cli.common import POLICY, Group, at_option, emit, json_option, options, seed_option, set_option
 
 if TYPE_CHECKING:
     from townlet.observer.studio import Studio
 
 
-@click.group()
+@click.group(cls=Group)
 def ask() -> None:
     """Ask about a day of a town: a scenario, a run, a take or a snapshot.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import FILE, PICTURE, Whole, emit, json_option, leave, note
+from townlet.cli.common import FILE, PICTURE, Group, Whole, emit, json_option, leave, note
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ ONE_LINE = 112  # columns of a row
 PEERS = Path("benchmarks")  # beside the package in the source tree, not part of it: {sim,train}_peers.py
 
 
-@click.group()
+@click.group(cls=Group)
 def bench() -> None:
     """Measure speed. Each row has its bar; the bars hold for an idle machine with two cores.
 

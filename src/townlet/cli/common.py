@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 import click
 
-from townlet.errors import UsageError
+from townlet.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from townlet.config import SimulationConfig
@@ -28,6 +28,18 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 class Advance(Protocol):
     def __call__(self, amount: float, words: str = "") -> None: ...
+
+
+class Group(click.Group):
+    """Commands under one name; of a word that is none of them it says which one may be meant."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-"):
+            said = " ".join([*ctx.command_path.split()[1:], args[0]])
+            hint = did_you_mean(args[0], known) or f"`{ctx.command_path} --help` shows all"
+            raise UsageError(f"there is no command {said!r}; {hint}")
+        return super().resolve_command(ctx, args)
 
 
 class PathType(click.Path):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from townlet.cli.common import dumps, emit, json_option, set_option
+from townlet.cli.common import Group, dumps, emit, json_option, set_option
 from townlet.errors import UsageError
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Look at configs: what a file means with everything it extends, and which keys there are.
 

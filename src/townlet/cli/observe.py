@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from townlet.cli.common import FILE, POLICY, PathType, Whole, note, overwrite_option, seed_option, set_option
+from townlet.errors import UsageError
 from townlet.signals import ctrl_c_raises
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     help="Folder of the runs to show.",
 )
 @click.option("--no-open", is_flag=True, help="Print the address and open no browser.")
-@click.option("--save", type=FILE, help="Write one HTML file that needs no server, then exit.")
+@click.option("--save", type=FILE, metavar="FILE.html", help="Write one HTML file that needs no server, then exit.")
 @click.option("--no-engine", is_flag=True, help="With --save: write a film even if the town could run in the page.")
 @overwrite_option
 @seed_option
@@ -70,6 +71,8 @@ def observe(
     from townlet.optional import check_installed
 
     if save is not None:
+        if save.suffix != ".html":
+            raise UsageError(f"{save} is not a page; name it {save.with_suffix('.html')}")
         check_free(save, overwrite)
         studio, _, takes = _open(what, runs, policy=policy, vs=vs, seed=seed, overrides=overrides)
         _save(studio, takes, save, no_engine)

@@ -15,6 +15,7 @@ from townlet.cli.common import (
     FILE,
     PATH,
     TOWNS,
+    Group,
     emit,
     evaluating,
     json_option,
@@ -54,7 +55,7 @@ def of_ledger(command: Callable[..., None]) -> Callable[..., None]:
     return ledger_options(opened)
 
 
-@click.group()
+@click.group(cls=Group)
 def promote() -> None:
     """Judge candidates against the champion, promote, roll back, and verify the ledger of all of it.
 

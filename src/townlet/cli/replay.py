@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from townlet.cli.common import COUNT_OR_ZERO, NAME, NUMBER, PATH, emit, json_option, leave, note
+from townlet.cli.common import COUNT_OR_ZERO, NAME, NUMBER, PATH, Group, emit, json_option, leave, note
 
 path_argument = click.argument("path", type=PATH)
 step_option = click.option(
@@ -15,7 +15,7 @@ step_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def replay() -> None:
     """Look at replay data. PATH is a sample (.npz), a manifest (.json, .yaml) or a capture folder.
 

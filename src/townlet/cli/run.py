@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from townlet.types import Record
 
 MOST_ROWS = 24  # residents in a table
-EXIT_WORDS = {"collapse": "collapsed of hunger", "eviction": "was evicted", "scheduled": "left as scheduled"}
+EXIT_WORDS = {"collapse": "collapsed", "eviction": "was evicted", "scheduled": "left as scheduled"}
 MOST_EXITS = 24
 
 

@@ -221,5 +221,10 @@ class TownView(Probe):
         hidden = len(people) - room // (1 if one_line else 2)
         if hidden > 0:
             lines.append(Text(f"… and {hidden} more", style="dim"))
-        told = [part for line in self.news for part in textwrap.wrap(line, max(20, width), subsequent_indent=" " * 6)]
-        return lines + [Text(line) for line in told[-max(1, rows - len(lines)) :]]
+        told: list[str] = []
+        for line in reversed(self.news):  # the last ones that there is room for, whole
+            parts = textwrap.wrap(line, max(20, width), subsequent_indent=" " * 6)
+            if told and len(lines) + len(told) + len(parts) > rows:
+                break
+            told = parts + told
+        return lines + [Text(line) for line in told]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import PATH, emit, json_option, note
+from townlet.cli.common import PATH, Group, emit, json_option, note
 from townlet.errors import TownletError
 from townlet.types import Record
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MEASURES = ("loss_value", "kl_k3", "return_per_resident_day", "queue_conflict_events", "accuracy", "change_accuracy", "guards")
 
 
-@click.group()
+@click.group(cls=Group)
 def runs() -> None:
     """Look at the folders that `townlet train` leaves.
 

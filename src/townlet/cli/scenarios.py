@@ -16,6 +16,7 @@ from townlet.cli.common import (
     POSITIVE,
     SEED,
     SHARE,
+    Group,
     Number,
     Whole,
     emit,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from townlet.scenarios.plan import Plan
 
 
-@click.group()
+@click.group(cls=Group)
 def scenarios() -> None:
     """Scenarios: what there is, whether it can work, how two differ, and new ones.
 
@@ -275,6 +276,7 @@ def new(
     from townlet.scenarios.lint import lint
     from townlet.scenarios.random_town import feasible_town, sized_town, template, written_out
 
+    name = name.removesuffix(".yaml")
     path = Path(f"{name}.yaml") if output is None else output
     if path.exists() and not overwrite:
         raise UsageError(f"{path} already exists; choose another name, or use --overwrite")

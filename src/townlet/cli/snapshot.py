@@ -12,6 +12,7 @@ from townlet.cli.common import (
     POLICY,
     SEED,
     TICKS,
+    Group,
     Whole,
     at_option,
     emit,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 SHOWN = 20
 
 
-@click.group()
+@click.group(cls=Group)
 def snapshot() -> None:
     """Worlds in a file: save one, continue it exactly, compare two, find where two runs begin to differ.
 

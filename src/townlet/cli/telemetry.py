@@ -9,7 +9,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import COUNT, LOG, NUMBER, PATH, PICTURE, TEXT, Number, Whole, dumps, emit, fit, json_option, leave, note
+from townlet.cli.common import (
+    COUNT,
+    LOG,
+    NUMBER,
+    PATH,
+    PICTURE,
+    TEXT,
+    Group,
+    Number,
+    Whole,
+    dumps,
+    emit,
+    fit,
+    json_option,
+    leave,
+    note,
+)
 from townlet.cli.telemetry_watch import watch
 from townlet.errors import TelemetryError, UsageError
 
@@ -20,7 +36,7 @@ if TYPE_CHECKING:
 LOGS = click.argument("logs", nargs=-1, required=True, type=LOG, metavar="LOG...")
 
 
-@click.group()
+@click.group(cls=Group)
 def telemetry() -> None:
     """Validate, watch, summarise, compare, draw and export training logs: a LOG is an NDJSON file or the folder of a run.
 

@@ -273,14 +273,14 @@ class WatchTable:
                 rows.append((("! " * bad + name, short(curve[-1]), short(state.value) if state else "", limit), curve, bad))
         taken = sum(max(len(cell) for cell in column) + 2 for column in zip(head, *(cells for cells, *_ in rows)))
         room = min(CURVE, self.console.width - taken)  # what the curve may take; nothing else is cut
-        table = Table(title=f"{self.log}  ·  {self.count} records  ·  epoch {epoch}  ·  {steps} steps", title_justify="left")
-        table.box, table.pad_edge = None, False
+        title = Text(f"{self.log}  ·  {self.count} records  ·  epoch {epoch}  ·  {steps} steps", style="italic")
+        table = Table(box=None, pad_edge=False)
         for name in (*head, "curve"):
             table.add_column(name, justify="right" if name in ("latest", "watched") else "left", no_wrap=True)
         for cells, curve, bad in rows:
             table.add_row(*cells, sparkline(curve, room) if room > 0 else "", style="bold red" if bad else "")
         lines = [Text(("ALERT " if alert else "") + text, style="bold red" if alert else "dim") for text, alert in self.said]
-        return Group(table, *lines)
+        return Group(title, *([table] if rows else []), *lines)
 
 
 def make_screen(log: Path, watching: Watch, as_json: bool) -> Lines | WatchTable:

@@ -76,9 +76,10 @@ def config_of_text(text: str) -> SimulationConfig:
         return _build(tree, ())
     known, below = _all_shipped(), []
     for part in _parts(extends):
-        if part.value not in known:
+        name = str(part.value).removesuffix(".yaml")  # as shipped files write it of one another
+        if name not in known:
             raise ConfigError(f"{part.source}: `extends` names a shipped config here, found {part.value!r:.60}")
-        below.append(_read_chain(known[part.value]))
+        below.append(_read_chain(known[name]))
     return _build(reduce(merge, [*below, tree]), ())
 
 
@@ -110,12 +111,16 @@ def find_config(path_or_name: str | Path) -> Path:
         names = _all_shipped()
         if text in names:
             return names[text]
-        hint = _nearest(text, [*(str(file) for file in Path().glob("*.yaml")), *names], "`townlet scenarios list` shows all")
+        here = {file.stem: str(file) for file in Path().glob("*.yaml") if file.stem not in names}
+        hint = _nearest(text, {**here, **names}, "`townlet scenarios list` shows all", show=lambda name: here.get(name, name))
         raise ConfigError(f"there is no scenario called {text!r:.80}{hint}")
     if path.parts[:1] == ("configs",) and SHIPPED.joinpath(*path.parts[1:]).is_file():
         return SHIPPED.joinpath(*path.parts[1:])
     beside = [str(found) for found in path.parent.glob("*.yaml")] if _there(path.parent, Path.is_dir) else []
-    raise ConfigError(f"there is no config file {text:.300}{_nearest(text, beside, '`townlet scenarios new` writes one')}")
+    shipped = {f"{name}.yaml": name for name in _all_shipped()} if len(path.parts) == 1 else {}
+    known = [*beside, *shipped]
+    hint = _nearest(text, known, "`townlet scenarios new` writes one", show=lambda name: shipped.get(name, name))
+    raise ConfigError(f"there is no config file {text:.300}{hint}")
 
 
 def read_yaml(path: str | Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Any:
@@ -133,9 +138,9 @@ def _there(path: Path, kind: Callable[[Path], bool]) -> bool:
         return False
 
 
-def _nearest(word: str, known: Iterable[str], more: str = "") -> str:
+def _nearest(word: str, known: Iterable[str], more: str = "", show: Callable[[str], str] = str) -> str:
     """What to add to a sentence about an unknown word: the nearest known one, then `more`."""
-    hint = " ".join(part for part in (did_you_mean(word, known, cutoff=0.5), more) if part)
+    hint = " ".join(part for part in (did_you_mean(word, known, cutoff=0.5, show=show), more) if part)
     return hint and f"; {hint}"
 
 
@@ -272,7 +277,10 @@ def parse_yaml(text: str, name: str, folder: Path | None = None, *, numbered: bo
     except yaml.MarkedYAMLError as reason:
         mark = reason.problem_mark or reason.context_mark
         where = f"{name}:{mark.line + 1}" if mark is not None and numbered else name
-        raise ConfigError(f"{where}: this is not valid YAML: {reason.problem or reason.context}") from None
+        line = text.splitlines()[mark.line] if mark is not None and mark.line < len(text.splitlines()) else ""
+        tab = "\t" in line[: len(line) - len(line.lstrip())]
+        problem = "a tab at the beginning of a line; indent with spaces" if tab else reason.problem or reason.context
+        raise ConfigError(f"{where}: this is not valid YAML: {problem}") from None
     except yaml.reader.ReaderError as reason:
         raise ConfigError(f"{name}: this is not valid YAML: {reason.reason} (at character {reason.position})") from None
     except UnicodeEncodeError as reason:  # an argument that is not UTF-8

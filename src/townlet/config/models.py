@@ -20,7 +20,7 @@ from townlet.config.learning import (
     TrainingConfig,
 )
 from townlet.config.needs import THREE, NeedConfig, Needs
-from townlet.config.scenario import PersonalityConfig, ResidentConfig, ScenarioConfig
+from townlet.config.scenario import OPTION_VERBS, PLACE_VERBS, PersonalityConfig, ResidentConfig, ScenarioConfig
 from townlet.config.town import (
     BehaviorConfig,
     ConflictConfig,
@@ -88,6 +88,11 @@ class SimulationConfig(Section):
                 faults += undeclared(("scenario", "residents", n, "job"), one.job, self.jobs, "jobs")
             if one.home is not None:
                 faults += undeclared(("scenario", "residents", n, "home"), one.home, buildings, "scenario.buildings")
+            for k, step in enumerate(one.schedule):
+                order, known = step.do.partition(":")[0], (*OPTION_VERBS, *sorted(affordances))
+                if order not in (*known, *PLACE_VERBS):
+                    told = f"there is no action {order!r}; {nearest_name(order, known)}"
+                    faults.append((("scenario", "residents", n, "schedule", k, "do"), told))
         for name, job in self.jobs.items():
             faults += undeclared(("jobs", name, "site"), job.site, buildings, "scenario.buildings")
         for n, leaving in enumerate(self.lifecycle.exits):

@@ -55,6 +55,10 @@ class BuildingConfig(Section):
     size: Annotated[tuple[int, int], Many] = Field(description="Floor as [columns, rows].")
 
 
+OPTION_VERBS = ("wait", "work", "home", "chat", "leave")  # actions that name no affordance
+PLACE_VERBS = ("reserve", "yield")  # what one does about a place in a queue, where candidates are chosen among
+
+
 class ScheduleStep(Section):
     """One order to a resident: at a clock time, or after the step before has ended."""
 

@@ -190,7 +190,9 @@ class CaseCard(FrozenStrict):
     @property
     def size(self) -> str:
         days = f"{self.days:g} day{'' if self.days == 1 else 's'}"
-        return f"{self.towns} towns × {self.residents} residents × {days}, seed {self.seed}"
+        towns = f"{self.towns} town{'' if self.towns == 1 else 's'}"
+        residents = f"{self.residents} resident{'' if self.residents == 1 else 's'}"
+        return f"{towns} × {residents} × {days}, seed {self.seed}"
 
     def policy(self, name: str) -> PolicyCard:
         return next(card for card in self.policies if card.name == name)

@@ -33,6 +33,7 @@ def scorecard_text(card: Scorecard, *, color: bool = False, width: int = WIDTH, 
     for case in card.cases:
         table = _table(case, form)
         table.show_footer = height is not None and table.row_count + AROUND > height
+        console.print(f"{case.name}: {case.size}", style="italic", soft_wrap=True)
         console.print(table)
         if case.ends is not None:
             ends = case.ends
@@ -66,8 +67,7 @@ def percent(level: float) -> str:
 
 def _table(case: CaseCard, form: str) -> Table:
     """A row per measure, a column per policy: nothing is left out because it does not fit."""
-    title = f"{case.name}: {case.size}"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("", no_wrap=True)
     for policy in case.policies:
         table.add_column(policy.name, policy.name, justify="right", no_wrap=True)

@@ -32,7 +32,7 @@ WORDS = {  # {a} and {b} are residents, {o} an object
 REASON_WORDS = {
     "blocked": "is blocked by",
     "overtaken": "is overtaken by",
-    "ghost_step": "cannot get past",
+    "ghost_step": "pushes aside",
     "price_spike": "prices spike",
     "blackout": "a blackout",
     "outage": "no water",

@@ -10,6 +10,7 @@ import numpy as np
 from townlet.config.scenario import ScheduleStep
 from townlet.envs.vector import VectorTown
 from townlet.errors import ScenarioError
+from townlet.scenarios.compile import check_orders
 from townlet.types import Array
 from townlet.world.actions import FIRST_AFFORDANCE, WAIT
 from townlet.world.events import CHAT_FAILURE, CHAT_SUCCESS, USE_END
@@ -40,6 +41,8 @@ class Schedules:
         self._day = vec.config.world.ticks_per_day
         self._leave = vec.catalogue.index("leave")
         self._verbs = {name: vec.catalogue.index(name) for name in ("work", "home", "chat", "wait", "leave")}
+        for e in range(vec.num_towns):
+            check_orders(vec.config, vec.object_ids(e))
         self._steps: dict[int, tuple[tuple[ScheduleStep, int], ...]] = {}  # slot -> steps with their catalogue index
         for slot, resident in enumerate(vec.config.scenario.residents):
             if resident.schedule:
@@ -159,8 +162,4 @@ class Schedules:
         return (action, target) if mask[action] else (WAIT, -1)
 
     def _target(self, step: ScheduleStep, e: int) -> int:
-        if step.object is None:
-            return -1
-        if step.object not in self._objects[e]:
-            raise ScenarioError(f"a schedule names the object {step.object!r}, which town {e} does not have")
-        return self._objects[e][step.object]
+        return -1 if step.object is None else self._objects[e][step.object]

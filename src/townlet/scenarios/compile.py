@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
+from townlet.config.base import nearest_name
 from townlet.config.models import SimulationConfig
 from townlet.errors import ScenarioError
 from townlet.scenarios.generate import generated_plan
@@ -63,6 +64,17 @@ def compile_town(config: SimulationConfig) -> CompiledTown:
     plan = read_plan(config)
     with named(config):
         return compile_plan(plan, config)
+
+
+def check_orders(config: SimulationConfig, object_ids: Sequence[str]) -> None:
+    """The objects that schedules name are there."""
+    for resident in config.scenario.residents:
+        for step in resident.schedule:
+            if step.object is not None and step.object not in object_ids:
+                hint = nearest_name(step.object, object_ids)
+                raise ScenarioError(
+                    f"the schedule of {resident.id!r} names the object {step.object!r}, which is not there; {hint}"
+                )
 
 
 def compile_plan(plan: Plan, config: SimulationConfig, *, nearest: Array | None = None) -> CompiledTown:
@@ -223,7 +235,7 @@ def _bed_fields(building: Building, walk: Array, beds: list[PlacedObject], reach
             y, x = building.y + int(lost[0][0]), building.x + int(lost[0][1])
             raise ScenarioError(
                 f"the {one.kind} {one.id!r} at {spot(one.x, one.y)} cannot be reached from {spot(x, y)} without leaving "
-                f"{building.id!r}; take away the wall between them or make them two buildings"
+                f"{building.id!r}; take away what is between them or make them two buildings"
             )
     return ways
 

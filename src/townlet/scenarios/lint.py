@@ -15,7 +15,7 @@ from townlet.config.affordances import AffordanceSpec
 from townlet.config.base import DAY
 from townlet.config.models import SimulationConfig
 from townlet.errors import ScenarioError
-from townlet.scenarios.compile import CompiledTown, compile_plan, houses_of, read_plan, ways_in
+from townlet.scenarios.compile import CompiledTown, check_orders, compile_plan, houses_of, read_plan, ways_in
 from townlet.scenarios.plan import PlacedObject, Plan, floor_of, full_stock
 from townlet.scenarios.size import LIMIT, in_words, town_bytes
 from townlet.types import Array
@@ -157,6 +157,7 @@ def lint(config: SimulationConfig, *, days: float | None = None) -> LintReport:
     verdicts = [_tiles(plan, config)]
     try:
         town = compile_plan(plan, config)
+        check_orders(config, town.object_ids)
     except ScenarioError as error:
         verdicts.append(Verdict("reachability", False, str(error), "see the message"))
         return LintReport(name, span, (*verdicts, _memory(plan, config)))

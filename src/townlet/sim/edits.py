@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
-from townlet.errors import ConfigError, UsageError, first_problem
+from townlet.errors import ConfigError, UsageError, did_you_mean, first_problem
 from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.types import Array
 from townlet.world.rules import money
@@ -179,7 +179,8 @@ def _set(config: SimulationConfig, path: str, value: str) -> SimulationConfig:
     names = path.split(".")
     for name in names:
         if not isinstance(branch, dict) or name not in branch:
-            raise ConfigError(f"the edit names {path!r}, but there is no config key {name!r} there; {GRAMMAR}")
+            hint = did_you_mean(name, branch if isinstance(branch, dict) else ()) or GRAMMAR
+            raise ConfigError(f"the edit names {path!r}, but there is no config key {name!r} there; {hint}")
         branch, parent = branch[name], branch
     try:
         parent[names[-1]] = json.loads(value)

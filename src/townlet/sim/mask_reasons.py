@@ -32,7 +32,7 @@ def _reason(vec: VectorTown, me: np.void, action: int) -> str:
         return "is at home"
     if name == "chat":
         ready = int(me["chat_ready"]) - int(vec.state.towns[0]["tick"])
-        return f"talked a while ago, not again for {ready} min" if ready > 0 else "nobody free to talk stands beside it"
+        return f"talked a while ago, not again for {ready} min" if ready > 0 else "nobody next to them is free to talk"
     if name == "leave":
         return "neither uses nor waits for anything"
     if name.startswith("move_"):

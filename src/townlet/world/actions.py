@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from townlet.config.models import SimulationConfig
+from townlet.config.scenario import OPTION_VERBS, PLACE_VERBS
 from townlet.world.state import CANDIDATES
 
 # Leading entries of the option catalogue, in order; affordances follow as `X:near`, `X:calm`. The catalogue `candidates` begins
 # alike; affordances follow as `X:1` … `X:K`, the nearest objects in turn, and after them what one does about a place in a queue.
 WAIT, WORK, HOME, CHAT, LEAVE, FIRST_AFFORDANCE = range(6)
-OPTION_VERBS = ("wait", "work", "home", "chat", "leave")
 WAYS = {"option": ("near", "calm"), "candidates": tuple(str(k + 1) for k in range(CANDIDATES))}
 LEVELS = (*WAYS, "primitive")  # of actions
-PLACE_VERBS = ("reserve", "yield")
 RESERVE, YIELD = range(2)  # counted from behind the last affordance
 # Leading entries of the primitive catalogue; affordances follow as `interact:X`.
 MOVE_NORTH, P_LEAVE, P_CHAT, FIRST_INTERACT = 1, 5, 6, 7

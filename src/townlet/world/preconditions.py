@@ -52,7 +52,7 @@ def parse(text: str, needs: tuple[str, ...]) -> tuple[Program, Program]:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ConfigError(f"the precondition {text!r} cannot be read: expected comparisons joined by and, or, not") from error
+        raise ConfigError(f"`requires: {text}` cannot be read: expected comparisons joined by and, or, not") from error
     parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
     town: Program = []
     own: Program = []
@@ -62,7 +62,7 @@ def parse(text: str, needs: tuple[str, ...]) -> tuple[Program, Program]:
         names = {known[name] for row in rows for name in (row.left, row.right) if name != NUMBER}
         if names & personal and names & set(TOWN_NAMES):
             raise ConfigError(
-                f"the precondition {text!r} mixes names of the town ({', '.join(TOWN_NAMES)}) and of the resident "
+                f"`requires: {text}` mixes names of the town ({', '.join(TOWN_NAMES)}) and of the resident "
                 f"({', '.join(OWN_NAMES + needs)}) under one `or`; join such parts with `and`"
             )
         both(own if names & personal else town, rows)
@@ -81,7 +81,7 @@ def both(program: Program, more: Program) -> None:
 
 def check_length(program: Program, text: str) -> None:
     if len(program) > PROGRAM_ROWS:
-        raise ConfigError(f"the precondition {text!r} has {len(program)} parts; at most {PROGRAM_ROWS} are read: shorten it")
+        raise ConfigError(f"`requires: {text}` has {len(program)} parts; at most {PROGRAM_ROWS} are read: shorten it")
 
 
 def _compile(node: ast.expr, text: str, known: tuple[str, ...]) -> Program:
@@ -102,10 +102,8 @@ def _compile(node: ast.expr, text: str, known: tuple[str, ...]) -> Program:
 def _operand(node: ast.expr, text: str, known: tuple[str, ...]) -> tuple[int, float]:
     if isinstance(node, ast.Name):
         if node.id not in known:
-            raise ConfigError(f"the precondition {text!r} names {node.id!r}; known names are {', '.join(known)}")
+            raise ConfigError(f"`requires: {text}` names {node.id!r}; known names are {', '.join(known)}")
         return known.index(node.id), 0.0
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         return NUMBER, float(node.value)
-    raise ConfigError(
-        f"the precondition {text!r} holds {ast.unparse(node)!r}; expected comparisons, and / or / not, names, numbers"
-    )
+    raise ConfigError(f"`requires: {text}` holds {ast.unparse(node)!r}; expected comparisons, and / or / not, names, numbers")

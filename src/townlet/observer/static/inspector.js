@@ -152,7 +152,7 @@ export class Inspector {
     const rivals = ties.filter(tie => tie.rivalry >= line).sort((p, q) => q.rivalry - p.rivalry).slice(0, 3);
     if (rivals.length) nodes.push(make("p", { class: "small", text: `Keeps out of the way of ${rivals.map(tie => `${tie.b_name} (rivalry ${tie.rivalry.toFixed(2)})`).join(", ")}.` }));
     nodes.push(make("p", { class: "soft small", text: `Decided at ${why.time}.${why.forced ? " The decision was set from outside." : ""}${why.illegal ? " The choice was not allowed and counted as waiting." : ""}${why.script === why.chosen && this.page.a.head.take.policy !== "scripted" ? " The script would have done the same." : ""}` }));
-    nodes.push(make("h3", { text: "What it could do" }));
+    nodes.push(make("h3", { text: "Options" }));
     const options = why.options.filter((/** @type {any} */ o) => o.probability >= 0.0005 || o.name === why.chosen || o.name === why.script).slice(0, 12);
     const rows = options.map((/** @type {any} */ o) => {
       const row = barRow(optionText(o.name), o.probability, percent(o.probability), o.name === why.chosen ? "chosen" : "");
@@ -167,7 +167,7 @@ export class Inspector {
     const most = Math.max(0.001, ...terms.map(([, v]) => Math.abs(/** @type {number} */ (v))));
     nodes.push(make("div", { class: "bars" }, ...terms.map(([name, v]) => barRow(plain(name), Math.abs(/** @type {number} */ (v)) / most, signed(/** @type {number} */ (v)), /** @type {number} */ (v) < 0 ? "minus" : "plus"))));
     nodes.push(make("p", { class: "small", text: `Reward ${signed(why.reward.total)}${why.value === null ? "" : `; expected from here on: ${signed(why.value, 2)}`}` }));
-    if (why.masked.length) nodes.push(make("details", {}, make("summary", { text: "What it could not do" }), make("dl", { class: "masked" }, ...why.masked.flatMap((/** @type {any} */ m) => [make("dt", { text: optionsText(m.options, this.page.a.head.actions) }), make("dd", { text: m.reason })]))));
+    if (why.masked.length) nodes.push(make("details", {}, make("summary", { text: "Impossible" }), make("dl", { class: "masked" }, ...why.masked.flatMap((/** @type {any} */ m) => [make("dt", { text: optionsText(m.options, this.page.a.head.actions) }), make("dd", { text: m.reason })]))));
     return nodes;
   }
 
@@ -183,14 +183,14 @@ export class Inspector {
     return [make("label", { class: "field ask" }, make("span", { text: "Why not" }), choice), answer];
   }
 
-  /** What it saw of the things it chose among. @param {any} sees @param {string} chosen */
+  /** What they saw of the things they chose among. @param {any} sees @param {string} chosen */
   candidateNodes(sees, chosen) {
     const what = chosen.split(":")[0], rows = Object.entries(sees?.[what] ?? {}).filter(([, one]) => one.steps >= 0);
     if (!rows.length) return [];
     const head = make("tr", {}, make("td"), ...Object.entries(SEEN_THERE).map(([text, title]) => make("th", { text, title, scope: "col" })));
     const body = rows.map(([way, one]) => make("tr", { class: `${what}:${way}` === chosen ? "chosen" : null }, make("th", { text: WAYS[/** @type {keyof typeof WAYS} */ (way)] ?? way, scope: "row" }),
       ...[one.steps, one.waiting || "–", one.busy ? "yes" : "–", one.rivalry ? one.rivalry.toFixed(2) : "–"].map(text => make("td", { text }))));
-    return [make("h3", { text: `What it saw: ${optionText(what)}` }), make("table", { class: "figures" }, make("thead", {}, head), make("tbody", {}, ...body))];
+    return [make("h3", { text: `What they saw: ${optionText(what)}` }), make("table", { class: "figures" }, make("thead", {}, head), make("tbody", {}, ...body))];
   }
 
   /** @param {any[]} ties @param {any} frame */
@@ -228,8 +228,8 @@ export class Inspector {
 
   /** @param {any} why */
   seesNodes(why) {
-    if (!why?.fields) return [make("p", { class: "soft", text: "What it saw is not kept in this file; open the town with townlet observe. Key 7 shows on the map how far it sees." })];
-    const said = make("p", { class: "soft small", text: "All that the policy knows when it decides, as numbers. Key 7 shows on the map how far it sees." });
+    if (!why?.fields) return [make("p", { class: "soft", text: "What they saw is not kept in this file; open the town with townlet observe. Key 7 shows on the map how far they see." })];
+    const said = make("p", { class: "soft small", text: "All that the policy knows when it decides, as numbers. Key 7 shows on the map how far they see." });
     return [said, ...Object.entries(why.fields).map(([group, fields], k) => make("details", { open: k < 2 }, make("summary", { text: plain(group) }),
       make("table", { class: "figures" }, make("tbody", {}, ...Object.entries(/** @type {any} */ (fields)).map(([name, value]) => make("tr", {}, make("th", { text: plain(name), scope: "row" }), make("td", { text: typeof value === "number" ? value.toFixed(3) : String(value) })))))))];
   }

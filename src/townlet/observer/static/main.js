@@ -565,10 +565,17 @@ class Page {
     byId("search").setAttribute("aria-expanded", String(found.length > 0));
   }
 
+  /** Where this tab stands, in the words of a link. */
+  place() {
+    const words = new URLSearchParams({ t: String(this.player.t), view: this.view });
+    if (this.who >= 0) words.set("who", this.a.head.people[this.who].id);
+    return words;
+  }
+
   /** The moment as a link, with the recipes of what is shown: whoever has the town needs nothing else. */
   async link() {
-    const words = new URLSearchParams({ take: await linkOfTake(this.a.head.take), t: String(this.player.t), view: this.view });
-    if (this.who >= 0) words.set("who", this.a.head.people[this.who].id);
+    const words = this.place();
+    words.set("take", await linkOfTake(this.a.head.take));
     if (this.b) words.set("vs", await linkOfTake(this.b.head.take));
     return `${location.href.split("#")[0]}#${words}`;
   }
@@ -668,14 +675,32 @@ class Page {
       this.moved("theme");
     });
     addEventListener("hashchange", () => location.reload()); // a link that is pasted into the page's own address
+    addEventListener("pagehide", () => this.a && keepPlace(this.a.head.id, this.place().toString()));
     bindKeys(this);
+  }
+}
+
+/** A reload returns to the moment, the person and the view that its tab showed; where nothing can be kept, it begins anew. @param {string} take @param {string} words */
+function keepPlace(take, words) {
+  try {
+    sessionStorage.setItem(`townlet ${take}`, words);
+  } catch { /* storage is switched off */ }
+}
+
+/** @param {string} take */
+function keptPlace(take) {
+  try {
+    return sessionStorage.getItem(`townlet ${take}`) ?? "";
+  } catch {
+    return "";
   }
 }
 
 /** @param {Promise<Library>} coming @param {(page: Page) => Record<string, any>} moreViews that only a server has @returns {Promise<Page | null>} */
 export async function openPage(coming, moreViews) {
   try {
-    const library = await coming, page = new Page(library, moreViews), words = new URLSearchParams(location.hash.slice(1)), open = library.about.open ?? {};
+    const library = await coming, page = new Page(library, moreViews), open = library.about.open ?? {};
+    const words = new URLSearchParams(location.hash.slice(1) || keptPlace(open.take ?? library.takes[0]?.id));
     /** @type {any} */ (window).townlet = page;
     document.body.classList.toggle("offline", library.offline);
     byId("branch").hidden = library.offline && !library.living;

@@ -60,7 +60,7 @@ export class People {
     this.list = list;
     this.frame = frame;
     for (const th of byId("people-head").querySelectorAll("th")) th.setAttribute("aria-sort", th.dataset.key === this.sort ? (this.down ? "descending" : "ascending") : "none");
-    byId("people-count").textContent = `${list.length} residents${this.sort === "margin" && !this.down ? ", those in the greatest need first" : ""}; click a row to read why, a column to sort`;
+    byId("people-count").textContent = `${list.length} resident${list.length === 1 ? "" : "s"}${this.sort === "margin" && !this.down ? ", those in the greatest need first" : ""}; click a row to read why, a column to sort`;
     byId("people-table").setAttribute("aria-rowcount", String(list.length + 1));
     this.rows();
   }
@@ -77,7 +77,7 @@ export class People {
       });
       const pick = link(row.name, () => {}); // for the keyboard: its click is one on the row
       return make("tr", { "aria-rowindex": from + k + 2, "aria-selected": row.slot === this.page.who ? "true" : null, class: row.slot === this.page.who ? "selected" : null, "data-slot": row.slot, on: { click: () => this.page.select(row.slot) } },
-        make("th", { scope: "row", class: "c-name" }, pick), ...needs,
+        make("th", { scope: "row", class: "c-name", title: row.name }, pick), ...needs,
         make("td", { class: `c-margin number ${row.margin < 0 ? "bad" : ""}`, text: `${row.margin < 0 ? "−" : "+"}${percent(Math.abs(row.margin))}` }),
         make("td", { class: `c-rivalry number ${row.rivalry >= head.avoid_line ? "bad" : ""}`, text: row.rivalry.toFixed(2) }),
         make("td", { class: "c-conflicts number", text: String(row.conflicts) }),

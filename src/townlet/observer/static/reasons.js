@@ -28,7 +28,7 @@ function reasonOf(take, slot, name, action) {
   if (name === "home") return "is at home";
   if (name === "chat") {
     const ready = me("chat_ready") - town.clock("tick");
-    return ready > 0 ? `talked a while ago, not again for ${ready} min` : "nobody free to talk stands beside it";
+    return ready > 0 ? `talked a while ago, not again for ${ready} min` : "nobody next to them is free to talk";
   }
   if (name === "leave") return "neither uses nor waits for anything";
   if (name.startsWith("move_")) return "no way there";

@@ -181,7 +181,7 @@ export class Runs {
   /** What the rules found, the newest first. */
   alarms() {
     const rows = [...this.chosen].flatMap(id => (this.logs.get(id)?.alarms ?? []).map(alarm => ({ ...alarm, run: this.runs.find(run => run.id === id)?.name ?? id }))).reverse();
-    byId("runs-alarms").replaceChildren(...rows.slice(0, MOST_ALARMS).map(one => make("li", {}, make("b", { text: `${one.run}, epoch ${one.epoch}: ` }), one.message)));
+    byId("runs-alarms").replaceChildren(...rows.slice(0, MOST_ALARMS).map(one => make("li", {}, make("b", { text: `${one.run}, ` }), one.message)));
     byId("runs-alarms-head").textContent = !this.runs.length ? "" : rows.length ? `${rows.length} alarm${rows.length > 1 ? "s" : ""}${rows.length > MOST_ALARMS ? `, the newest ${MOST_ALARMS}` : ""}` : "No alarms";
   }
 
