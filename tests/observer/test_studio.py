@@ -7,7 +7,7 @@ import pytest
 
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown
-from townlet.errors import TakeError, TownletError, UsageError
+from townlet.errors import InterruptedRun, TakeError, TownletError, UsageError
 from townlet.observer import studio as studio_module
 from townlet.observer.header import table_of
 from townlet.observer.reel import NO_DECISION
@@ -67,6 +67,18 @@ def test_the_reels_of_a_day_are_that_day(scenario: str, policy: str) -> None:
     assert lives.shape == (known.header["reels"], n)
     if scenario == "newcomer":
         assert (lives[-1] > 0).any()
+
+
+def test_a_studio_that_closes_ends_what_it_shoots_at_the_next_decision() -> None:
+    studio = Studio()
+    known = studio.new_take(load_config("queue_conflict"))
+    stage = studio.new_stage(known.take)
+    stage.shoot()
+    studio.close()
+    with pytest.raises(InterruptedRun):
+        stage.shoot()
+    with pytest.raises(InterruptedRun):
+        studio.reel(known.take.id, 0)
 
 
 def test_any_order_gives_the_same_reels(open_day: tuple[Studio, KnownTake]) -> None:

@@ -119,6 +119,7 @@ def build(observatory: Observatory, hosts: set[str]) -> Guard:
         finally:
             for task in beside:
                 task.cancel()
+            observatory.studio.close()
             observatory.worker.shutdown(wait=False, cancel_futures=True)
 
     get = {

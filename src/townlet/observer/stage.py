@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import NamedTuple
 
 import numpy as np
 
 from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
-from townlet.errors import UsageError
+from townlet.errors import InterruptedRun, UsageError
 from townlet.policy.runtime import Decision, RememberingPolicy
 from townlet.sim.edits import (
     ConfigEdit,
@@ -166,6 +167,7 @@ class Stage:
             one.start_filming()
         self.vec, self._stretch, self.at = vec, 0, 0
         self._loop = SimulationLoop(vec, self.policy)
+        self.closing = Event()  # of its studio
         self._stations: dict[int, _Station] = {}
         self._arrive()
         self.nbytes = 0
@@ -186,6 +188,8 @@ class Stage:
 
     def shoot(self) -> Shot:
         """Let the decision happen that the stage stands before."""
+        if self.closing.is_set():
+            raise InterruptedRun("the server ends; start it again to see the town")
         vec, now = self.vec, self.vec.state.towns[0]
         tick, active = int(now["tick"]), vec.active[0] != 0
         wallets = vec.state.residents[0]["wallet"] / MONEY

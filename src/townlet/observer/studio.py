@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 
@@ -53,6 +54,11 @@ class Studio:
         self._stages: OrderedDict[str, Stage] = OrderedDict()
         self._reels: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._reel_bytes = 0
+        self._closing = Event()
+
+    def close(self) -> None:
+        """End what is being shot at its next decision; from any thread."""
+        self._closing.set()
 
     # --- what takes are made of -------------------------------------------------------------------------------------------
 
@@ -193,6 +199,7 @@ class Studio:
         config, start = self._beginning(take)
         maker = self._policy_maker(take) if policy is None else policy
         stage = Stage(config, take.seed, maker, [(c.at, c.do) for c in take.changes], start)
+        stage.closing = self._closing
         stage.ticks = min(stage.ticks, take.ticks)
         stage.decisions = -(-stage.ticks // stage.interval)
         return stage
