@@ -382,7 +382,7 @@ def test_a_signal_ends_the_command_with_its_code_and_a_whole_folder(
     assert exit_.value.code == 128 + number
     told = capsys.readouterr()
     assert json.loads(told.out)["ticks"] == 250
-    assert told.err.startswith(f"townlet: Stopped by {number.name} after 250 of 1440 town-ticks")
+    assert told.err.startswith(f"townlet: stopped by {number.name} after 250 of 1440 town-ticks")
     assert validate(tmp_path / "c").ok
 
 

@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from townlet import __version__, signals
-from townlet.errors import TownletError, UsageError, did_you_mean
+from townlet.errors import ClusterError, TownletError, UsageError, did_you_mean
 from townlet.threads import one_blas_thread
 
 
@@ -136,6 +136,9 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
         return _say(error.format_message(), error.exit_code)
     except UsageError as error:
         return _say(str(error), usage_code)
+    except ClusterError as error:
+        signals.end_now(_say(str(error), error.exit_code))  # Ray ends a process that frees what lay on a lost node, with 1
+        return error.exit_code
     except TownletError as error:
         return _say(str(error), error.exit_code)
     except OSError as error:
