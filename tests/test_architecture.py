@@ -254,7 +254,9 @@ def test_an_error_is_what_follows_townlet_and_a_colon() -> None:
         f"{module}:{node.lineno}": words_of(node.args[0])
         for module, tree in trees
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and node.args and getattr(node.func, "id", getattr(node.func, "attr", "")) in {*ours, "fail"}
+        if isinstance(node, ast.Call)
+        and node.args
+        and getattr(node.func, "id", getattr(node.func, "attr", "")) in {*ours, "fail"}
     }
     assert len(said) > 400
     apart = {
