@@ -139,12 +139,14 @@ def helps(command: click.Command, path: str, parent: click.Context | None = None
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_empty_path_is_refused_wherever_one_is_asked_for(name: str) -> None:
-    """`--run-dir "$NOT_SET"` made a run in the current folder."""
+def test_what_is_no_path_is_refused_wherever_one_is_asked_for(name: str) -> None:
+    """`--run-dir "$NOT_SET"` made a run in the current folder, `--output -` a file of that name."""
     for option in options_of(vars(import_module(f"townlet.cli.{name}"))[name]):
         if isinstance(option.type, click.Path):
             with pytest.raises(click.BadParameter, match="the path is empty; name one"):
                 option.type.convert("", option, None)
+            with pytest.raises(click.BadParameter, match="- is neither stdin nor stdout here; name a file"):
+                option.type.convert("-", option, None)
 
 
 @pytest.mark.parametrize("words", ["promote history --ledger .", "train town_day --mode replay --replay-sample ."])
