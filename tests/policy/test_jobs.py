@@ -130,12 +130,21 @@ def test_without_ray_and_without_a_cluster_one_sentence_each(
         ray_engine._knock("somewhere")
 
 
-def test_a_node_with_other_versions_is_refused_by_name() -> None:
+def test_a_node_tells_what_it_has_in_other_versions() -> None:
     here = ray_engine._made_with()
-    assert ray_engine._Actor(dict, (), here).call(len) == (0, "", 0)
-    _, error, code = ray_engine._Actor(dict, (), here | {"numpy": "0.1"}).call(len)
-    assert code == 69
-    assert error == f"a node of the cluster has other versions (numpy {here['numpy']} there, 0.1 here); install the same"
+    assert ray_engine._Actor().place(here)[2] == ""
+    assert ray_engine._Actor().place(here | {"numpy": "0.1"})[2] == f"numpy {here['numpy']} there, 0.1 here"
+
+
+def test_what_went_wrong_on_a_node_is_told_in_its_last_line() -> None:
+    died = "The actor died because of an error, ray::_Actor.__init__() (pid=1)\n  File x\nImportError: no townlet here"
+    assert ray_engine._why(OSError(died)) == "ImportError: no townlet here"
+    assert ray_engine._why(OSError("The actor died unexpectedly. \n\tclass_name: _Actor")) == "The actor died unexpectedly"
+
+
+def test_a_node_with_an_edited_tree_of_the_same_version_is_another() -> None:
+    """It simulated other towns, without a word."""
+    assert "there, edited here" in ray_engine._Actor().place(ray_engine._made_with() | {"sources": "edited"})[2]
 
 
 @pytest.fixture

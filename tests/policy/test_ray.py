@@ -31,6 +31,7 @@ from ray.cluster_utils import Cluster
 
 from townlet.evaluation.scorecard import evaluate
 from townlet.evaluation.suites import Case
+from townlet.policy import ray_engine
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.jobs import run_jobs
 from townlet.policy.many_towns import simulate_towns
@@ -248,6 +249,15 @@ def test_a_stopped_training_saves_its_state(tmp_path: Path) -> None:
     assert run.returncode == 143, said
     assert "the state is saved in" in said
     assert (tmp_path / "run" / "checkpoints" / "latest").is_file()
+
+
+def test_a_node_with_other_versions_is_refused_and_ends_all_jobs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    edited = ray_engine._made_with() | {"sources": "edited"}
+    monkeypatch.setattr(ray_engine, "_made_with", lambda: edited)
+    with pytest.raises(
+        ClusterError, match=r"the node .* has other versions \(sources \w+ there, edited here\); install the same"
+    ):
+        list(run_jobs(WHERE, fail, [("speak",), ("speak",)]))
 
 
 BEGUN = """

@@ -16,10 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from townlet.config.learning import ClusterConfig, TrainingConfig
 from townlet.errors import ClusterError
+from townlet.files import sha256_file, short_hash
 from townlet.optional import require, versions
 from townlet.policy.workers import PATIENCE, Answer, Host, Worker, WorkerDied
 from townlet.signals import SIGNALS
@@ -99,8 +102,9 @@ class RayWorker:
         self, ray: Any, watch: ClusterWatch, cluster: ClusterConfig, make: Callable[..., object], args: tuple[object, ...]
     ) -> None:
         self._ray, self._watch = ray, watch
-        self.actor = ray.remote(_Actor).options(**actor_options(cluster)).remote(make, args, _made_with())
-        self.placed = self.actor.place.remote()
+        self.actor = ray.remote(_Actor).options(**actor_options(cluster)).remote()
+        self.placed = self.actor.place.remote(_made_with())
+        self.actor.hold.remote(make, args)
         self._asked: Any = self.placed
         self._since, self._told = time.monotonic(), False
 
@@ -122,6 +126,9 @@ class RayWorker:
             pass  # signals are answered in between
         self._watch.look()
         try:
+            host, _, apart = self._ray.get(self.placed)  # first: a node with other sources may not even read what it is asked
+            if apart:
+                raise ClusterError(f"the node {host} has other versions ({apart}); install the same on all nodes")
             found: Answer = Answer(*self._ray.get(self._asked))
         except self._ray.exceptions.RayError as error:
             raise WorkerDied(f"a worker in the cluster ended in the middle ({_why(error)}); start it again") from error
@@ -134,20 +141,20 @@ class RayWorker:
         self._ray.kill(self.actor)
 
 
-class _Actor(Host):
-    """The object of a worker on a node, which must have the versions of the owner."""
+class _Actor:
+    """The object of a worker on a node, and what the node has to say about itself."""
 
-    def __init__(self, make: Callable[..., object], args: tuple[object, ...], made_with: dict[str, str]) -> None:
-        super().__init__(make, args)
-        here = _made_with()
-        apart = [f"{name} {here[name]} there, {made_with[name]} here" for name in here if here[name] != made_with[name]]
-        self._refusal = f"a node of the cluster has other versions ({', '.join(apart)}); install the same" if apart else ""
+    def hold(self, make: Callable[..., object], args: tuple[object, ...]) -> None:
+        self._host = Host(make, args)
 
-    def place(self) -> tuple[str, int]:
-        return socket.gethostname(), os.getpid()
+    def place(self, made_with: dict[str, str]) -> tuple[str, int, str]:
+        """Name of the node, process, and which versions are others there than those of the owner."""
+        others = {name: found for name, found in _made_with().items() if made_with.get(name) != found}
+        apart = [f"{name} {found} there, {made_with.get(name, 'none')} here" for name, found in others.items()]
+        return socket.gethostname(), os.getpid(), ", ".join(apart)
 
     def call(self, method: Callable[..., object], *args: object) -> tuple[Any, str, int]:
-        return tuple(Answer(None, self._refusal, ClusterError.exit_code) if self._refusal else self.answer(method, args))
+        return tuple(self._host.answer(method, args))
 
 
 TOKEN = "if it asks for a token, set RAY_AUTH_MODE=token; else "
@@ -190,9 +197,12 @@ def _import_ray(*, own: bool) -> Any:
     return require("ray", "The engine ray")
 
 
+@cache
 def _made_with() -> dict[str, str]:
-    """Versions that results may depend on."""
-    return versions("numpy", "numba")
+    """Versions that results may depend on; the sources tell two trees of one version apart."""
+    package = Path(__file__).parents[1]
+    sources = "\n".join(f"{path.relative_to(package)} {sha256_file(path)}" for path in sorted(package.rglob("*.py")))
+    return versions("numpy", "numba") | {"sources": short_hash(sources)}
 
 
 def _knock(address: str) -> None:
@@ -218,8 +228,9 @@ def _try_to_reach(address: str) -> OSError | None:
 
 
 def _why(error: BaseException) -> str:
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return first.partition(". ")[0].removesuffix(".")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    told = lines[-1] if "ray::" in lines[0] else lines[0]  # a traceback from a node ends with what is wrong there
+    return told.partition(". ")[0].removesuffix(".")
 
 
 @contextmanager
