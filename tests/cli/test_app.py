@@ -105,6 +105,13 @@ def test_a_mistyped_option_gets_one_suggestion(capsys: pytest.CaptureFixture[str
     )
 
 
+@pytest.mark.parametrize("words", ["run town_day --ticks many", "telemetry validate", "ask nobody", "run town_day --seed"])
+def test_what_click_finds_wrong_begins_small_as_ours_does(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(*words.split(), capsys=capsys)
+    assert code == 2
+    assert err.removeprefix("townlet: ")[:1] in "abcdefghijklmnopqrstuvwxyz"
+
+
 def test_on_80_columns_no_command_of_a_group_is_explained_by_half_a_sentence() -> None:
     for name in COMMANDS:
         group = vars(import_module(f"townlet.cli.{name}"))[name]

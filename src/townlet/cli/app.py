@@ -159,6 +159,7 @@ _NO_MEMORY = ("can't allocate memory", "out of memory", "failed to map segment")
 def _plain(error: click.UsageError) -> str:
     """What Click found wrong, in our words, and where to read on."""
     message = error.format_message().rstrip(".")
+    message = message[:1].lower() + message[1:]
     if isinstance(error, click.NoSuchOption):
         message = f"there is no option {error.option_name}; {did_you_mean(error.option_name, error.possibilities or ())}".rstrip(
             "; "
