@@ -257,6 +257,13 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert result.stderr == ""
 
 
+def test_a_reader_that_is_gone_is_not_a_check_that_failed() -> None:
+    """141 is what the shell says of other commands too; Click's 1 would mean an alert or a damaged log."""
+    script = f"{sys.executable} -m townlet config schema | true; exit ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)})
+    assert (result.returncode, result.stderr) == (141, "")
+
+
 @pytest.mark.parametrize(
     ("given", "expected"), [({}, "1"), ({"OMP_NUM_THREADS": "3"}, "None"), ({"OPENBLAS_NUM_THREADS": "2"}, "2")]
 )

@@ -120,6 +120,8 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
         try:
             code = command.main(words, prog_name=name, standalone_mode=False, color=color)
             sys.stdout.flush()
+        except SystemExit as left:  # Click's answer to a reader that is gone: 1, as if a check had failed
+            raise BrokenPipeError from left
         except (TownletError, OSError, MemoryError, RuntimeError, ImportError, click.ClickException):
             if debug:
                 traceback.print_exc()
