@@ -231,3 +231,43 @@ def test_no_two_classes_have_one_name() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(module)
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+
+
+PROPER = ("Numba", "Ctrl-C", "JSON", "SHA")  # words that are always written so
+
+
+def words_of(node: ast.expr) -> str:
+    """A text as it stands in the source, `{}` for what is filled in."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(words_of(part) for part in node.values)
+    if isinstance(node, ast.BinOp):
+        return words_of(node.left) + words_of(node.right)
+    return str(node.value) if isinstance(node, ast.Constant) else "{}"
+
+
+def test_an_error_is_what_follows_townlet_and_a_colon() -> None:
+    """So it begins with a small letter, and ends without a full stop."""
+    trees = [(module, ast.parse(path.read_text(encoding="utf-8"))) for module, path in MODULES.items()]
+    ours = {"TownletError"}
+    for _ in range(3):  # classes below classes
+        ours |= {
+            node.name
+            for _, tree in trees
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef) and any(isinstance(base, ast.Name) and base.id in ours for base in node.bases)
+        }
+    said = {
+        f"{module}:{node.lineno}": words_of(node.args[0])
+        for module, tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and node.args
+        and getattr(node.func, "id", getattr(node.func, "attr", "")) in {*ours, "fail"}
+    }
+    assert len(said) > 400
+    apart = {
+        place: words
+        for place, words in said.items()
+        if (words[:1].isupper() and words[1:2].islower() and not words.startswith(PROPER)) or words.endswith(".")
+    }
+    assert not apart

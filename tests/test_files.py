@@ -836,3 +836,15 @@ def test_a_forked_child_does_not_keep_its_parents_lock(tmp_path: Path) -> None:
     FolderLock(tmp_path).release()
     os.kill(child, 9)
     os.waitpid(child, 0)
+
+
+def test_from_a_folder_that_was_removed_one_can_still_write_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was `No such file or directory`, without a word of which."""
+    gone, out = tmp_path / "gone", tmp_path / "out"
+    gone.mkdir()
+    out.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    files.check_movable(out)
+    with pytest.raises(StorageError, match=r"x\.json cannot be written: No such file or directory"):
+        files.write_text("x.json", "{}")

@@ -383,7 +383,7 @@ def test_a_signal_ends_the_command_with_its_code_and_a_whole_folder(
     told = capsys.readouterr()
     assert json.loads(told.out)["ticks"] == 250
     name = "Ctrl-C" if number == signal.SIGINT else number.name
-    assert told.err.startswith(f"townlet: Stopped by {name} after 250 of 1440 town-ticks")
+    assert told.err.startswith(f"townlet: stopped by {name} after 250 of 1440 town-ticks")
     assert validate(tmp_path / "c").ok
 
 

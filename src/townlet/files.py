@@ -457,9 +457,10 @@ def check_plain(path: str | Path) -> None:
 
 def check_movable(path: str | Path) -> None:
     """A folder that holds where one works, lives or keeps temporary files is never moved aside, whoever allows overwriting."""
-    for kept in (Path.cwd(), Path.home(), Path(tempfile.gettempdir())):
-        if os.path.isdir(path) and real_path(kept).is_relative_to(real_path(path)):
-            raise UsageError(f"{path} holds {kept} and is not moved aside; name a folder of its own")
+    for find in (Path.cwd, Path.home, tempfile.gettempdir):
+        with contextlib.suppress(FileNotFoundError):  # the current folder was removed: nothing holds it
+            if os.path.isdir(path) and real_path(kept := find()).is_relative_to(real_path(path)):
+                raise UsageError(f"{path} holds {kept} and is not moved aside; name a folder of its own")
 
 
 def check_free(path: Path, overwrite: bool, what: str = "file") -> None:

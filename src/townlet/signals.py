@@ -91,6 +91,12 @@ def ctrl_c_raises() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def end_now(code: int) -> None:
+    """End a command of ours without freeing anything; somebody's program that uses the library goes on."""
+    if _commanded:
+        os._exit(code)
+
+
 class StopFlag:
     """Within `with`, the first signal sets `asked`, to be read between two steps; the second leaves at once. So does
     the first while there is nothing to save yet (`begun` is false): a start may load and compile for half a minute. Outside
@@ -123,6 +129,6 @@ class StopFlag:
 
     def interruption(self, where: str) -> InterruptedRun:
         """The exception that ends the run; its exit code is 128 + the signal."""
-        error = InterruptedRun(f"Stopped by {_name(self.asked)} {where}.")
+        error = InterruptedRun(f"stopped by {_name(self.asked)} {where}")
         error.exit_code = 128 + self.asked
         return error

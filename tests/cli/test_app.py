@@ -122,6 +122,13 @@ def test_a_wrong_word_is_named_with_what_to_do(words: str, sentence: str, capsys
     assert call(*words.split(), capsys=capsys) == (2, "", f"townlet: {sentence}\n")
 
 
+@pytest.mark.parametrize("words", ["telemetry validate", "run town_day --seed"])
+def test_what_click_finds_wrong_begins_small_as_ours_does(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(*words.split(), capsys=capsys)
+    assert code == 2
+    assert err.removeprefix("townlet: ")[:1] in "abcdefghijklmnopqrstuvwxyz"
+
+
 def test_on_80_columns_no_command_of_a_group_is_explained_by_half_a_sentence() -> None:
     for name in COMMANDS:
         group = vars(import_module(f"townlet.cli.{name}"))[name]
@@ -156,12 +163,14 @@ def helps(command: click.Command, path: str, parent: click.Context | None = None
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_empty_path_is_refused_wherever_one_is_asked_for(name: str) -> None:
-    """`--run-dir "$NOT_SET"` made a run in the current folder."""
+def test_what_is_no_path_is_refused_wherever_one_is_asked_for(name: str) -> None:
+    """`--run-dir "$NOT_SET"` made a run in the current folder, `--output -` a file of that name."""
     for option in options_of(vars(import_module(f"townlet.cli.{name}"))[name]):
         if isinstance(option.type, click.Path):
             with pytest.raises(click.BadParameter, match="the path is empty; name one"):
                 option.type.convert("", option, None)
+            with pytest.raises(click.BadParameter, match="- is neither stdin nor stdout here; name a file"):
+                option.type.convert("-", option, None)
 
 
 @pytest.mark.parametrize("words", ["promote history --ledger .", "train town_day --mode replay --replay-sample ."])
@@ -263,6 +272,13 @@ def test_a_closed_pipe_is_quiet() -> None:
     result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)})
     assert result.stdout.count("\n") == 1
     assert result.stderr == ""
+
+
+def test_a_reader_that_is_gone_is_not_a_check_that_failed() -> None:
+    """141 is what the shell says of other commands too; Click's 1 would mean an alert or a damaged log."""
+    script = f"{sys.executable} -m townlet config schema | true; exit ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)})
+    assert (result.returncode, result.stderr) == (141, "")
 
 
 @pytest.mark.parametrize(

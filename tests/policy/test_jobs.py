@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,7 +23,7 @@ from townlet.policy import ray_engine
 from townlet.policy.jobs import run_jobs
 from townlet.policy.many_towns import ManyTowns, Spread, simulate_towns
 from townlet.policy.runtime import make_policy
-from townlet.policy.workers import WorkerDied
+from townlet.policy.workers import LocalEngine, WorkerDied
 from townlet.sim.loop import SimulationLoop
 
 HERE, PROCESSES = TrainingConfig(), TrainingConfig(engine="process", workers=2)
@@ -118,16 +123,81 @@ def test_without_ray_and_without_a_cluster_one_sentence_each(
     monkeypatch.setattr("townlet.optional.find_spec", lambda name: None)
     assert command(["run", "town_day", "--towns", "2", "--engine", "ray"]) == 4
     assert "needs ray, which is not installed; install it with: pip install 'townlet[dist]'" in capsys.readouterr().err
-    with pytest.raises(ClusterError, match=r"No Ray cluster answers at 127.0.0.1:1 .*start it, or name another") as found:
+    with pytest.raises(ClusterError, match=r"no Ray cluster answers at 127.0.0.1:1 .*start it, or name another") as found:
         ray_engine._knock("127.0.0.1:1")
     assert found.value.exit_code == 69
     with pytest.raises(ClusterError, match="expected HOST:PORT"):
         ray_engine._knock("somewhere")
 
 
-def test_a_node_with_other_versions_is_refused_by_name() -> None:
+def test_a_node_tells_what_it_has_in_other_versions() -> None:
     here = ray_engine._made_with()
-    assert ray_engine._Actor(dict, (), here).call(len) == (0, "", 0)
-    _, error, code = ray_engine._Actor(dict, (), here | {"numpy": "0.1"}).call(len)
-    assert code == 69
-    assert error == f"A node of the cluster has other versions (numpy {here['numpy']} there, 0.1 here); install the same."
+    assert ray_engine._Actor().place(here)[2] == ""
+    assert ray_engine._Actor().place(here | {"numpy": "0.1"})[2] == f"numpy {here['numpy']} there, 0.1 here"
+
+
+def test_what_went_wrong_on_a_node_is_told_in_its_last_line() -> None:
+    died = "The actor died because of an error, ray::_Actor.__init__() (pid=1)\n  File x\nImportError: no townlet here"
+    assert ray_engine._why(OSError(died)) == "ImportError: no townlet here"
+    assert ray_engine._why(OSError("The actor died unexpectedly. \n\tclass_name: _Actor")) == "The actor died unexpectedly"
+
+
+def test_a_node_with_an_edited_tree_of_the_same_version_is_another() -> None:
+    """It simulated other towns, without a word."""
+    assert "there, edited here" in ray_engine._Actor().place(ray_engine._made_with() | {"sources": "edited"})[2]
+
+
+@pytest.fixture
+def doors() -> Iterator[dict[str, socket.socket]]:
+    """Where the head and the node of this process listen."""
+    with ExitStack() as opened:
+        yield {name: opened.enter_context(socket.create_server(("127.0.0.1", 0))) for name in ("head", "node")}
+
+
+@pytest.fixture
+def watch(doors: dict[str, socket.socket]) -> ray_engine.ClusterWatch:
+    head, node = (door.getsockname()[1] for door in doors.values())
+    context = SimpleNamespace(gcs_address=f"127.0.0.1:{head}", get_node_id=lambda: "mine")
+    nodes = [{"NodeID": name, "NodeManagerAddress": "127.0.0.1", "NodeManagerPort": node} for name in ("mine", "other")]
+    return ray_engine.ClusterWatch(SimpleNamespace(get_runtime_context=lambda: context, nodes=lambda: nodes))
+
+
+def test_a_lost_node_is_told_before_ray_ends_the_process_for_it(
+    doors: dict[str, socket.socket], watch: ray_engine.ClusterWatch
+) -> None:
+    watch.look()
+    doors["node"].close()
+    with pytest.raises(ClusterError, match=rf"node of this process .*{watch.node}.* has ended; .*--resume") as found:
+        watch.look()
+    assert found.value.exit_code == 69
+
+
+def test_a_head_may_be_silent_for_a_while(
+    doors: dict[str, socket.socket], watch: ray_engine.ClusterWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = doors["head"].getsockname()
+    doors["head"].close()
+    watch.look()
+    with socket.create_server(address):
+        watch.look()
+        monkeypatch.setattr(ray_engine, "GIVEN_UP", -1.0)
+        watch.look()
+    with pytest.raises(ClusterError, match=f"head of the Ray cluster at {watch.head} has not answered for"):
+        watch.look()
+
+
+class LostEngine(LocalEngine):
+    """Its workers lose the cluster with their first job."""
+
+    def worker(self, make: object, *args: object) -> Any:
+        nothing = dict.fromkeys(("begin", "stop", "close"), lambda *asked: None)
+        return SimpleNamespace(**nothing, ready=lambda timeout: True, result=self.lose)
+
+    def lose(self) -> None:
+        raise ClusterError("lost")
+
+
+def test_a_lost_cluster_ends_all_jobs_and_fails_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("townlet.policy.jobs.ENGINES", {"local": LostEngine})
+    with pytest.raises(ClusterError, match="lost"):
+        next(run_jobs(HERE, doubled, [(0, 1), (0, 2)]))

@@ -31,6 +31,7 @@ from ray.cluster_utils import Cluster
 
 from townlet.evaluation.scorecard import evaluate
 from townlet.evaluation.suites import Case
+from townlet.policy import ray_engine
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.jobs import run_jobs
 from townlet.policy.many_towns import simulate_towns
@@ -248,3 +249,44 @@ def test_a_stopped_training_saves_its_state(tmp_path: Path) -> None:
     assert run.returncode == 143, said
     assert "the state is saved in" in said
     assert (tmp_path / "run" / "checkpoints" / "latest").is_file()
+
+
+def test_a_node_with_other_versions_is_refused_and_ends_all_jobs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    edited = ray_engine._made_with() | {"sources": "edited"}
+    monkeypatch.setattr(ray_engine, "_made_with", lambda: edited)
+    with pytest.raises(
+        ClusterError, match=r"the node .* has other versions \(sources \w+ there, edited here\); install the same"
+    ):
+        list(run_jobs(WHERE, fail, [("speak",), ("speak",)]))
+
+
+BEGUN = """
+from townlet.cli.app import main
+from townlet.policy import ray_engine
+
+ray_engine.GIVEN_UP, begin = 3.0, ray_engine.RayWorker.begin
+ray_engine.RayWorker.begin = lambda self, *asked: (begin(self, *asked), print("begun", flush=True))
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"), [("raylet", "the node of this process"), ("gcs_server", "the head of the Ray cluster")]
+)
+def test_a_command_that_loses_its_cluster_says_so(lost: str, words: str) -> None:
+    """Ray itself would end it with exit code 1, without a word."""
+    command = [sys.executable, "-c", BEGUN, "run", "town_day", "--towns", "100000", "--engine", "ray", "--workers", "1"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    try:
+        assert run.stdout.readline() == "begun\n"
+        children = subprocess.check_output(["ps", "--ppid", str(run.pid), "-o", "pid=,comm="], text=True).splitlines()
+        (found,) = (int(row.split()[0]) for row in children if row.split()[1] == lost)
+        os.kill(found, signal.SIGKILL)
+        said = run.communicate()[1]
+    finally:
+        run.kill()
+    assert run.returncode == 69, said
+    assert f"townlet: {words}" in said
+    assert "start it and run the command again" in said

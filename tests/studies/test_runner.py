@@ -18,13 +18,13 @@ from scorecards import FEW, town_days
 from townlet.cli.study import narrow_text, report_text
 from townlet.config.learning import TrainingConfig
 from townlet.dto.studies import ArmResult
-from townlet.errors import ConfigError, DamagedFileError, TownletError
+from townlet.errors import ConfigError, DamagedFileError, TownletError, UsageError
 from townlet.evaluation.compare import summarise
 from townlet.evaluation.score_scale import shipped_scales, town_hash
 from townlet.evaluation.suites import Case
-from townlet.files import AppendLog
+from townlet.files import AppendLog, FolderLock
 from townlet.sealed import sealed_line
-from townlet.studies.runner import finished, parse_results, read_results, report_study, run_job, run_study
+from townlet.studies.runner import finished, parse_results, read_results, report_study, run_job, run_study, training_folder
 from townlet.studies.spec import BLIND, SIGHTED, UNTOLD, StudyJob, StudySpec, ablation, job_of, jobs_of, load_spec
 
 TINY = ("training.towns=4", "training.horizon=6", "training.epochs=1", "training.eval_every=0", "training.checkpoint_every=1")
@@ -242,6 +242,16 @@ def test_a_job_trains_measures_and_keeps_its_result(tmp_path: Path) -> None:
     assert result.measures["return"].count == 2
     assert result.transitions > 0
     assert len(result.policy_hash) == 64
+
+
+def test_a_second_study_leaves_a_job_alone_that_the_first_is_training(tmp_path: Path) -> None:
+    """Before its first checkpoint the run of a job looked as if it had been stopped, and was removed."""
+    pytest.importorskip("torch")
+    folder = training_folder(job_of(tiny(), "plain", 0), tmp_path)
+    with FolderLock(folder), pytest.raises(UsageError, match="is in use by process"):
+        run_job(tiny(), "plain", 0, results=tmp_path / "results", runs=tmp_path)
+    assert folder.is_dir()
+    run_job(tiny(), "plain", 0, results=tmp_path / "results", runs=tmp_path)
 
 
 def test_a_study_that_measures_otherwise_does_not_train_again(tmp_path: Path) -> None:

@@ -158,6 +158,13 @@ def test_a_moved_histogram_alarms_and_an_equal_one_does_not() -> None:
     assert moved.mixes[0].distance > 0.3
 
 
+def test_a_histogram_that_only_one_of_the_logs_has_is_not_compared() -> None:
+    """Against a log of version 1 it was a row of nan."""
+    new, old = (series_of(example_record(n, version) for n in range(1, 9)) for version in (1.4, 1.0))
+    assert compare(new, new, ()).mixes[0].name == "rivalry_histogram"
+    assert compare(new, old, ()).mixes == compare(old, new, ()).mixes == ()
+
+
 def test_a_change_point_is_found_where_the_step_is() -> None:
     a = series_of(example_record(n, queue_wait_mean=10.0 + (5.0 if n > 30 else 0.0) + 0.01 * (n % 3)) for n in range(1, 41))
     b = series_of(example_record(n, queue_wait_mean=10.0 + 0.01 * (n % 3)) for n in range(1, 41))

@@ -96,6 +96,12 @@ def test_an_old_log_without_most_fields_is_summarised_too() -> None:
     assert json.dumps(summary.as_dict(), allow_nan=False)
 
 
+def test_a_record_without_a_version_is_counted_as_one_of_unknown_version() -> None:
+    first, second = records(2)
+    del second["telemetry_version"]
+    assert summarise_records([first, second]).versions == {"1.4": 1, "unknown": 1}
+
+
 def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("townlet.telemetry.series.CHUNK", 100)
     made = [example_record(n) for n in range(1, 101)]

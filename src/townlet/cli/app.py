@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from townlet import __version__, signals
 from townlet.cli.common import Group, fit
-from townlet.errors import TownletError, UsageError, did_you_mean
+from townlet.errors import ClusterError, TownletError, UsageError, did_you_mean
 from townlet.threads import one_blas_thread
 
 
@@ -115,6 +115,8 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
         try:
             code = command.main(words, prog_name=name, standalone_mode=False, color=color)
             sys.stdout.flush()
+        except SystemExit as left:  # Click's answer to a reader that is gone: 1, as if a check had failed
+            raise BrokenPipeError from left
         except (TownletError, OSError, MemoryError, RuntimeError, ImportError, click.ClickException):
             if debug:
                 traceback.print_exc()
@@ -131,6 +133,9 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
         return _say(error.format_message(), error.exit_code)
     except UsageError as error:
         return _say(str(error), usage_code)
+    except ClusterError as error:
+        signals.end_now(_say(str(error), error.exit_code))  # Ray ends a process that frees what lay on a lost node, with 1
+        return error.exit_code
     except TownletError as error:
         return _say(str(error), error.exit_code)
     except OSError as error:
@@ -151,6 +156,7 @@ _NO_MEMORY = ("can't allocate memory", "out of memory", "failed to map segment")
 def _plain(error: click.UsageError) -> str:
     """What Click found wrong, in our words, and where to read on."""
     message = error.format_message().rstrip(".")
+    message = message[:1].lower() + message[1:]
     if isinstance(error, click.NoSuchOption):
         near = did_you_mean(error.option_name, error.possibilities or ())
         message = f"there is no option {error.option_name}" + (f"; {near}" if near else "")

@@ -43,11 +43,14 @@ class Group(click.Group):
 
 
 class PathType(click.Path):
-    """A path. An empty word, such as a variable of the shell that is not set, is none: it would mean the current folder."""
+    """A path. An empty word, such as a variable of the shell that is not set, is none: it would mean the current folder. Nor is
+    `-`, which would make a file of that name: what a command prints goes to stdout anyway."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("the path is empty; name one", param, ctx)
+        if value == "-":
+            self.fail("- is neither stdin nor stdout here; name a file (./- for one of that name)", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -74,7 +77,7 @@ class Number(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value!r} is not a number that can be worked with.", param, ctx)
+            self.fail(f"{value!r} is not a number that can be worked with", param, ctx)
         return number
 
 

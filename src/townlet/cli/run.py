@@ -134,7 +134,7 @@ def run(
         only = {"--events": events, "--snapshot": snapshot, "--render": render, "--follow": follow, "--speed": speed, "--at": at}
         for flag, given in only.items():
             if given is not None:
-                raise UsageError(f"{flag} is for one town here; leave it out, or run that town alone: --town K.")
+                raise UsageError(f"{flag} is for one town here; leave it out, or run that town alone: --town K")
         config = fitted(load_config(scenario, overrides), policy)
         options = {"policy": policy, "seed": seed, "epsilon": epsilon, "ticks": ticks}
         _many(spread_over(config, engine, workers, address), config, range(town, town + towns), digests, as_json, options)
@@ -238,7 +238,7 @@ def _follow(resident: str, vec: VectorTown, decides: RememberingPolicy, first: i
 
 def named_once(scenario: str | None, named: str | None) -> str:
     if (scenario is None) == (named is None):
-        raise UsageError("Name one scenario, such as town_day: as the argument, or with --scenario.")
+        raise UsageError("name one scenario, such as town_day: as the argument, or with --scenario")
     return str(named) if scenario is None else scenario
 
 

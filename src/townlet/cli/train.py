@@ -184,21 +184,21 @@ def _check_data(mode: str, flags: Flags) -> None:
     from townlet.policy.training.orchestrator import REPLAY_MODES
 
     if flags["bc_manifest"] is not None and mode not in ("bc", "anneal"):
-        raise UsageError(f"--bc-manifest names demonstrations, which the mode {mode} does not clone; use --mode bc or anneal.")
+        raise UsageError(f"--bc-manifest names demonstrations, which the mode {mode} does not clone; use --mode bc or anneal")
     for flag in ("replay_manifest", "capture_dir"):
         if flags[flag] is not None and mode not in REPLAY_MODES:
             told = f"--{flag.replace('_', '-')} names data, which the mode {mode} does not read"
-            raise UsageError(f"{told}; use --mode replay or mixed, or name demonstrations for cloning with --bc-manifest.")
+            raise UsageError(f"{told}; use --mode replay or mixed, or name demonstrations for cloning with --bc-manifest")
 
 
 def _check_algorithm(mode: str, flags: Flags) -> None:
     if flags["anneal_exit_on_failure"] and mode != "anneal":
-        raise UsageError(f"--anneal-exit-on-failure judges an anneal run, the mode is {mode}; leave one of them out.")
+        raise UsageError(f"--anneal-exit-on-failure judges an anneal run, the mode is {mode}; leave one of them out")
     if flags["train_ppo"] and mode in ("bc", "anneal"):
-        raise UsageError(f"--train-ppo trains with PPO, the mode is {mode}; leave one of them out.")
+        raise UsageError(f"--train-ppo trains with PPO, the mode is {mode}; leave one of them out")
     if flags["algorithm"] is not None and (flags["train_ppo"] or mode != "replay"):
         other = "--train-ppo says PPO" if flags["train_ppo"] else f"the mode is {mode}"
-        raise UsageError(f"--algorithm is how stored data are learned from, but {other}; leave one of them out.")
+        raise UsageError(f"--algorithm is how stored data are learned from, but {other}; leave one of them out")
 
 
 def _publish(result: TrainingResult, title: str, flags: Flags, *, plots: bool) -> None:
@@ -226,7 +226,7 @@ def _config(source: str | None, flags: Flags) -> tuple[SimulationConfig, Path | 
     if flags["resume"] is None:
         if source is None:
             raise UsageError(
-                "There is nothing to train on; name a scenario, such as town_day, or continue a run with --resume RUN."
+                "there is nothing to train on; name a scenario, such as town_day, or continue a run with --resume RUN"
             )
         config = load_config(source, overrides, recipe=flags["recipe"])
         if flags["epochs"] is not None:
@@ -236,7 +236,7 @@ def _config(source: str | None, flags: Flags) -> tuple[SimulationConfig, Path | 
     moved = {f"{VALUES[f'--{name}'][0]}={flags[name]}" for name in WHERE if flags[name] is not None}
     extra = [*(word for word in overrides if word not in moved), *extra]
     if extra:
-        raise UsageError(f"A resumed run keeps its settings; leave out {extra[0]}.")
+        raise UsageError(f"a resumed run keeps its settings; leave out {extra[0]}")
     run = RunFolder(flags["resume"])
     config = run.resolved_config()
     own = config.training
@@ -250,10 +250,10 @@ def _single_sample(config: SimulationConfig, flags: Flags) -> ReplayDatasetConfi
 
     if flags["replay_sample"] is None:
         if flags["replay_meta"] is not None:
-            raise UsageError("--replay-meta belongs to a sample; name it with --replay-sample.")
+            raise UsageError("--replay-meta belongs to a sample; name it with --replay-sample")
         return None
     if config.training.replay_manifest is not None:
-        raise UsageError("--replay-sample and --replay-manifest both name data; give one of them.")
+        raise UsageError("--replay-sample and --replay-manifest both name data; give one of them")
     entry = ReplayEntry.of(flags["replay_sample"], flags["replay_meta"])
     source = flags["replay_sample"] if flags["replay_meta"] is None else None
     return ReplayDatasetConfig(entries=(entry,), batch_size=1, label=flags["replay_sample"].stem, source=source)
@@ -265,15 +265,15 @@ def _save_rollout(config: SimulationConfig, flags: Flags) -> None:
 
     other = [flag for flag in ("replay_manifest", "capture_dir", "replay_sample", "bc_manifest") if flags[flag] is not None]
     if other:
-        raise UsageError(f"--rollout-save-dir and --{other[0].replace('_', '-')} both name the data; give one of them.")
+        raise UsageError(f"--rollout-save-dir and --{other[0].replace('_', '-')} both name the data; give one of them")
     if flags["dry_run"]:
-        raise UsageError("--rollout-save-dir writes a capture and --dry-run writes nothing; leave one of them out.")
+        raise UsageError("--rollout-save-dir writes a capture and --dry-run writes nothing; leave one of them out")
     folder = flags["rollout_save_dir"]
     captured = PolicyTrainingOrchestrator(config).capture_rollout(output_dir=folder)
     if not len(captured):
         raise UsageError(
-            f"Nothing was captured into {folder}: {config.config_id} has no residents, or --rollout-ticks is less than one "
-            "decision; use --rollout-auto-seed-agents, or more ticks."
+            f"nothing was captured into {folder}: {config.config_id} has no residents, or --rollout-ticks is less than one "
+            "decision; use --rollout-auto-seed-agents, or more ticks"
         )
     note(f"captured {len(captured)} samples, {sum(sample.steps for sample in captured.samples)} decisions in {folder}")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from townlet.config.learning import TrainingConfig
-from townlet.errors import TownletError, UsageError, did_you_mean
+from townlet.errors import ClusterError, TownletError, UsageError, did_you_mean
 from townlet.optional import check_installed
 from townlet.policy.ray_engine import RayEngine
 from townlet.policy.workers import Engine, LocalEngine, ProcessEngine, Worker, WorkerDied
@@ -22,7 +22,7 @@ def check_engine(name: str) -> None:
     """Refuse an engine that nobody knows, or that lacks its package."""
     if name not in ENGINES:
         hint = did_you_mean(name, ENGINES)
-        raise UsageError(f"training.engine is {name!r}, which is not one of {', '.join(ENGINES)}{f'; {hint}' if hint else '.'}")
+        raise UsageError(f"training.engine is {name!r}, which is not one of {', '.join(ENGINES)}{f'; {hint}' if hint else ''}")
     if name == "ray":
         check_installed("ray", "The engine ray")
 
@@ -95,6 +95,8 @@ def run_jobs(
                         begin(number)
                     else:
                         kept[number] = Done(number, None, error)
+                except ClusterError:  # which no other job would survive either
+                    raise
                 except TownletError as error:
                     kept[number] = Done(number, None, error)
                     idle.append(busy.pop(number))

@@ -16,10 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from townlet.config.learning import ClusterConfig, TrainingConfig
 from townlet.errors import ClusterError
+from townlet.files import sha256_file, short_hash
 from townlet.optional import require, versions
 from townlet.policy.workers import PATIENCE, Answer, Host, Worker, WorkerDied
 from townlet.signals import SIGNALS
@@ -28,6 +31,8 @@ from townlet.types import Record
 
 log = logging.getLogger("townlet.cluster")
 ANSWERS_WITHIN = 5.0  # seconds a cluster has to accept a connection
+LOOK_EVERY = 1.0  # seconds between two looks whether it still does
+GIVEN_UP = 30.0  # seconds without an answer of its head; after 60 Ray would end this process without a word
 SAY_AFTER = 20.0  # seconds without a place in the cluster
 OWN = "local"  # address of a cluster that is started here
 SETTINGS = {  # of Ray, unless somebody has set them: it tells nobody about us, and workers are no background work
@@ -46,33 +51,61 @@ class RayEngine:
         address = options["address"]
         with _our_signals():
             self._ray = _import_ray(own=address == OWN)
-            if self._ray.is_initialized():
-                return
-            _knock(address)
-            try:
-                self._ray.init(**options)
-            except (ConnectionError, ValueError, RuntimeError, self._ray.exceptions.RayError) as error:
-                raise ClusterError(
-                    f"The Ray cluster at {address} refuses the connection ({_why(error)}); {TOKEN}{REMEDY}"
-                ) from error
+            if not self._ray.is_initialized():
+                _knock(address)
+                try:
+                    self._ray.init(**options)
+                except (ConnectionError, ValueError, RuntimeError, self._ray.exceptions.RayError) as error:
+                    raise ClusterError(
+                        f"the Ray cluster at {address} refuses the connection ({_why(error)}); {TOKEN}{REMEDY}"
+                    ) from error
+        self._watch = ClusterWatch(self._ray)
 
     def worker(self, make: Callable[..., object], *args: object) -> Worker:
-        return RayWorker(self._ray, self.cluster, make, args)
+        self._watch.look()
+        return RayWorker(self._ray, self._watch, self.cluster, make, args)
 
     def share(self, value: object) -> Any:
+        self._watch.look()
         return self._ray.put(value)
 
     def cores(self) -> int:
         return max(1, int(self._ray.cluster_resources().get("CPU", 1) / self.cluster.cpus))
 
 
+class ClusterWatch:
+    """Looks whether the cluster is still there: Ray ends a process that has lost its node without a word."""
+
+    def __init__(self, ray: Any) -> None:
+        context = ray.get_runtime_context()
+        (node,) = (node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
+        self.head, self.node = context.gcs_address, f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
+        self._looked, self._silent_since = time.monotonic(), math.inf
+
+    def look(self) -> None:
+        """Raise where this process has lost its node, or the head has been silent for too long."""
+        self._looked = time.monotonic()
+        if isinstance(_try_to_reach(self.node), ConnectionRefusedError):
+            raise ClusterError(f"the node of this process in the Ray cluster ({self.node}) has ended; {AGAIN}")
+        self._silent_since = math.inf if _try_to_reach(self.head) is None else min(self._silent_since, self._looked)
+        if time.monotonic() - self._silent_since > GIVEN_UP:
+            raise ClusterError(f"the head of the Ray cluster at {self.head} has not answered for {GIVEN_UP:.0f} seconds; {AGAIN}")
+
+    def look_now_and_then(self) -> None:
+        if time.monotonic() - self._looked > LOOK_EVERY:
+            self.look()
+
+
 class RayWorker:
     """The object lives in an actor somewhere in the cluster."""
 
-    def __init__(self, ray: Any, cluster: ClusterConfig, make: Callable[..., object], args: tuple[object, ...]) -> None:
-        self._ray = ray
-        self.actor = ray.remote(_Actor).options(**actor_options(cluster)).remote(make, args, _made_with())
-        self.placed = self.actor.place.remote()
+    def __init__(
+        self, ray: Any, watch: ClusterWatch, cluster: ClusterConfig, make: Callable[..., object], args: tuple[object, ...]
+    ) -> None:
+        self._ray, self._watch = ray, watch
+        self.actor = ray.remote(_Actor).options(**actor_options(cluster)).remote()
+        self.placed = self.actor.place.remote(_made_with())
+        self.actor.hold.remote(make, args)
         self._asked: Any = self.placed
         self._since, self._told = time.monotonic(), False
 
@@ -80,6 +113,7 @@ class RayWorker:
         self._asked = self.actor.call.remote(method, *args)
 
     def ready(self, timeout: float) -> bool:
+        self._watch.look_now_and_then()
         found = bool(self._ray.wait([self._asked], timeout=timeout, fetch_local=False)[0])
         if not found and not self._told and time.monotonic() - self._since > SAY_AFTER:
             self._told = True
@@ -91,10 +125,14 @@ class RayWorker:
     def result(self) -> Any:
         while not self.ready(1.0):
             pass  # signals are answered in between
+        self._watch.look()
         try:
+            host, _, apart = self._ray.get(self.placed)  # first: a node with other sources may not even read what it is asked
+            if apart:
+                raise ClusterError(f"the node {host} has other versions ({apart}); install the same on all nodes")
             found: Answer = Answer(*self._ray.get(self._asked))
         except self._ray.exceptions.RayError as error:
-            raise WorkerDied(f"A worker in the cluster ended in the middle ({_why(error)}); start it again.") from error
+            raise WorkerDied(f"a worker in the cluster ended in the middle ({_why(error)}); start it again") from error
         return found.get()
 
     def stop(self) -> None:
@@ -104,24 +142,25 @@ class RayWorker:
         self._ray.kill(self.actor)
 
 
-class _Actor(Host):
-    """The object of a worker on a node, which must have the versions of the owner."""
+class _Actor:
+    """The object of a worker on a node, and what the node has to say about itself."""
 
-    def __init__(self, make: Callable[..., object], args: tuple[object, ...], made_with: dict[str, str]) -> None:
-        super().__init__(make, args)
-        here = _made_with()
-        apart = [f"{name} {here[name]} there, {made_with[name]} here" for name in here if here[name] != made_with[name]]
-        self._refusal = f"A node of the cluster has other versions ({', '.join(apart)}); install the same." if apart else ""
+    def hold(self, make: Callable[..., object], args: tuple[object, ...]) -> None:
+        self._host = Host(make, args)
 
-    def place(self) -> tuple[str, int]:
-        return socket.gethostname(), os.getpid()
+    def place(self, made_with: dict[str, str]) -> tuple[str, int, str]:
+        """Name of the node, process, and which versions are others there than those of the owner."""
+        others = {name: found for name, found in _made_with().items() if made_with.get(name) != found}
+        apart = [f"{name} {found} there, {made_with.get(name, 'none')} here" for name, found in others.items()]
+        return socket.gethostname(), os.getpid(), ", ".join(apart)
 
     def call(self, method: Callable[..., object], *args: object) -> tuple[Any, str, int]:
-        return tuple(Answer(None, self._refusal, ClusterError.exit_code) if self._refusal else self.answer(method, args))
+        return tuple(self._host.answer(method, args))
 
 
 TOKEN = "if it asks for a token, set RAY_AUTH_MODE=token; else "
-REMEDY = "start it, or name another with --address; without one, and without RAY_ADDRESS, a cluster is started on this machine."
+REMEDY = "start it, or name another with --address; without one, and without RAY_ADDRESS, a cluster is started on this machine"
+AGAIN = "start it and run the command again (a training: with --resume), or go on without it (--engine local)"
 
 
 def init_options(training: TrainingConfig) -> Record:
@@ -159,30 +198,40 @@ def _import_ray(*, own: bool) -> Any:
     return require("ray", "The engine ray")
 
 
+@cache
 def _made_with() -> dict[str, str]:
-    """Versions that results may depend on."""
-    return versions("numpy", "numba")
+    """Versions that results may depend on; the sources tell two trees of one version apart."""
+    package = Path(__file__).parents[1]
+    sources = "\n".join(f"{path.relative_to(package)} {sha256_file(path)}" for path in sorted(package.rglob("*.py")))
+    return versions("numpy", "numba") | {"sources": short_hash(sources)}
 
 
 def _knock(address: str) -> None:
     """Whether anybody listens there: Ray itself would wait for a minute."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
     if address in (OWN, "auto"):
         return
     try:
-        number = int(port)
-        socket.create_connection((host.strip("[]"), number), timeout=ANSWERS_WITHIN).close()
+        error = _try_to_reach(address.removeprefix("ray://"))
     except ValueError:
-        raise ClusterError(
-            f"{address!r} is not an address of a Ray cluster; expected HOST:PORT, such as 10.0.0.4:6379."
-        ) from None
+        raise ClusterError(f"{address!r} is not an address of a Ray cluster; expected HOST:PORT, such as 10.0.0.4:6379") from None
+    if error is not None:
+        raise ClusterError(f"no Ray cluster answers at {address} ({error.strerror or error}); {REMEDY}") from error
+
+
+def _try_to_reach(address: str) -> OSError | None:
+    """Why nobody answers at HOST:PORT; None where somebody does."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWERS_WITHIN).close()
     except OSError as error:
-        raise ClusterError(f"No Ray cluster answers at {address} ({error.strerror or error}); {REMEDY}") from error
+        return error
+    return None
 
 
 def _why(error: BaseException) -> str:
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return first.partition(". ")[0].removesuffix(".")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    told = lines[-1] if "ray::" in lines[0] else lines[0]  # a traceback from a node ends with what is wrong there
+    return told.partition(". ")[0].removesuffix(".")
 
 
 @contextmanager

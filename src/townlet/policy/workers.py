@@ -88,7 +88,7 @@ class Host:
         except TownletError as error:
             return Answer(None, str(error), error.exit_code)
         except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError, OSError):
-            return Answer(None, f"A worker failed: {traceback.format_exc(limit=-2)}", TownletError.exit_code)
+            return Answer(None, f"a worker failed: {traceback.format_exc(limit=-2)}", TownletError.exit_code)
 
 
 class LocalWorker:
@@ -138,7 +138,7 @@ class ProcessWorker:
         except (EOFError, OSError) as error:
             self.process.join()
             code = self.process.exitcode
-            raise WorkerDied(f"The worker {self.process.pid} ended with {code} in the middle; start it again.") from error
+            raise WorkerDied(f"the worker {self.process.pid} ended with {code} in the middle; start it again") from error
         return found.get()
 
     def stop(self) -> None:

@@ -89,7 +89,8 @@ def train_arm(spec_text: str, config_text: str, measured_text: str, arm: str, se
     else:
         resume = run.exists and any(run.path.glob("**/checkpoints/latest"))
         if not resume and run.path.exists():
-            files.remove(run.path)  # stopped before its first checkpoint
+            with files.FolderLock(run.path):  # not by another study, which is at work in it
+                files.remove(run.path)  # stopped before its first checkpoint
         options = RunOptions(run_dir=run.path, resume=resume, command=("townlet", "study", spec.name, f"{arm}:{seed}"))
         begun = process_time()
         trained = PolicyTrainingOrchestrator(config).run(spec.mode, options).model_dump(mode="json")

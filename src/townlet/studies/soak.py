@@ -15,7 +15,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.evaluation.scorecard import run_case
 from townlet.evaluation.suites import Case, draw_seed
-from townlet.files import partial_folder, remove, sha256_file, write_text
+from townlet.files import filling, remove, sha256_file, write_text
 from townlet.policy.capture import CaptureOptions, CaptureResult, capture
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runtime import NetworkPolicy, Policy
@@ -40,11 +40,12 @@ def run_soak(config: SimulationConfig, folder: Path, *, cycles: int = 10, say: S
         raise UsageError(f"{cycles} cycles were asked for, expected at least 1")
     started = time.perf_counter()
     name = config.town_name
-    work, log = partial_folder(folder / "work"), folder / f"ppo_{name}.jsonl"
-    soak = SoakStrategy(config, work, lambda cycle: say(_cycle_line(name, cycle, cycles)))
-    options = RunOptions(epochs=cycles, dataset=soak.capture("scripted"), run_dir=work / "run", log_path=log)
-    PolicyTrainingOrchestrator(config, strategies={"ppo": lambda: soak}).run_ppo(options=options, mode="mixed")
-    remove(work)
+    log = folder / f"ppo_{name}.jsonl"
+    with filling(folder / "work") as work:
+        soak = SoakStrategy(config, work, lambda cycle: say(_cycle_line(name, cycle, cycles)))
+        options = RunOptions(epochs=cycles, dataset=soak.capture("scripted"), run_dir=work / "run", log_path=log)
+        PolicyTrainingOrchestrator(config, strategies={"ppo": lambda: soak}).run_ppo(options=options, mode="mixed")
+        remove(work)
     alerts = _watch(log, folder / "watch.jsonl")
     report = validate_log([log])
     records = list(read_records(log))

@@ -333,7 +333,7 @@ def compare(
         raise UsageError(f"the window is {window}; it must be a share of the epochs, above 0 and at most 1")
     pairs = [(name, *aligned(current.column(name), baseline.column(name), window)) for name in names]
     pairs = [(name, a, b) for name, a, b in pairs if a.size]
-    mixes = [(name, a, b) for name, a, b in _mixes(current, baseline, window) if len(a)]
+    mixes = [(name, a, b) for name, a, b in _mixes(current, baseline, window) if len(a) and len(b)]
     tests = max(1, len(pairs) + len(mixes))
     shared_level = 1 - (1 - level) / tests
     learns = current.has(OF_TRAINING) and baseline.has(OF_TRAINING)
@@ -371,8 +371,6 @@ def _mixes(current: LogSeries, baseline: LogSeries, window: float) -> Iterator[t
 
 def _mix(name: str, a: Doubles, b: Doubles, alpha: float, max_distance: float) -> MixDrift:
     """Distance of the mean histograms; its p-value by dealing the epochs' blocks out to both sides at random."""
-    if len(a) == 0 or len(b) == 0:
-        return MixDrift(name, math.nan, 1.0, False)
     distance = total_variation(a.sum(axis=0), b.sum(axis=0))
     length = max(1, round(math.cbrt(min(len(a), len(b)))))  # the usual rule for resampling a series
     chunks = [part.sum(axis=0) for rows in (a, b) for part in np.array_split(rows, max(1, len(rows) // length))]

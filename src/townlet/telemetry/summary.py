@@ -192,7 +192,8 @@ def _add_numbers(summary: Summary, records: Sequence[Mapping[str, object]]) -> N
 
 def _add(summary: Summary, record: Mapping[str, object]) -> None:
     summary.records += 1
-    summary.versions[f"{number(record.get('telemetry_version')):g}"] += 1
+    version = number(record.get("telemetry_version"))
+    summary.versions["unknown" if math.isnan(version) else f"{version:g}"] += 1
     if "data_mode" in record:
         summary.modes[str(record["data_mode"])] += 1
     run = record.get("run_id")

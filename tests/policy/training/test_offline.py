@@ -296,7 +296,7 @@ def test_ppo_on_stored_data_that_makes_no_update_is_an_error_of_one_sentence(
 ) -> None:
     config = small_town("ppo.target_kl=0.0001", name="queue_conflict")
     data = ReplayDatasetConfig.from_capture_dir(scripted)
-    with pytest.raises(UsageError, match=r"Epoch 1 made no update: kl_k3 .* above ppo.target_kl=0.0001; .*--algorithm awr"):
+    with pytest.raises(UsageError, match=r"epoch 1 made no update: kl_k3 .* above ppo.target_kl=0.0001; .*--algorithm awr"):
         TrainingHarness(config).run_ppo(data, RunOptions(epochs=1, log_path=tmp_path / "log.ndjson"))
     assert UsageError.exit_code == 2
 

@@ -197,7 +197,7 @@ def test_a_dry_run_tells_what_the_run_itself_would_be_refused_for(tmp_path: Path
     asked = RunOptions(epochs=1, run_dir=run, dry_run=True)
     with pytest.raises(UsageError, match="already holds a run"):
         orchestrator.run("rollout", asked)
-    with pytest.raises(StorageError, match="The run needs about"):
+    with pytest.raises(StorageError, match="the run needs about"):
         orchestrator.run("rollout", replace(asked, run_dir=tmp_path / "other", epochs=10**12))
     with pytest.raises(UsageError, match="belongs to the run in"):
         orchestrator.run("rollout", replace(asked, run_dir=tmp_path / "other", log_path=run / "run.json"))

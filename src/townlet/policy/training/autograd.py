@@ -28,7 +28,7 @@ def check_device(name: str) -> None:
         return
     kind, _, number = name.partition(":")
     if kind != "cuda" or (number and not number.isdecimal()):
-        raise UsageError(f"training.device is {name!r}; it must be cpu, cuda or cuda:N.")
+        raise UsageError(f"training.device is {name!r}; it must be cpu, cuda or cuda:N")
     if torch.version.cuda is None:
         lacks = f"torch {torch.__version__} is built without CUDA; install one that is"
     elif not torch.cuda.is_available():
@@ -37,7 +37,7 @@ def check_device(name: str) -> None:
         lacks = f"there are {torch.cuda.device_count()} CUDA devices, counted from 0; name one of them"
     else:
         return
-    raise DeviceNotAvailableError(f"training.device is {name!r}, but {lacks}, or set it to cpu.")
+    raise DeviceNotAvailableError(f"training.device is {name!r}, but {lacks}, or set it to cpu")
 
 
 class Autograd:

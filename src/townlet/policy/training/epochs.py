@@ -99,8 +99,8 @@ def _rollout_chunk(session: Session, context: TrainingContext, progress: float, 
             break
     else:
         raise UsageError(
-            "No resident took a decision in a whole episode, so there is nothing to learn from; give the scenario "
-            "residents, or use --rollout-auto-seed-agents."
+            "no resident took a decision in a whole episode, so there is nothing to learn from; give the scenario "
+            "residents, or use --rollout-auto-seed-agents"
         )
     seconds = perf_counter() - started
     script = script_batch(rollout) if bc_weight > 0 else None
@@ -174,14 +174,14 @@ def require_updates(data: EpochData, epoch: int, target_kl: float | None) -> Non
     """Refuse an epoch that changed nothing, before its record is written."""
     if not data.updates:
         raise UsageError(
-            "No decision was left to learn from: the replay data gave no batch; lower training.replay.batch_size, or do not "
-            "drop the last batch."
+            "no decision was left to learn from: the replay data gave no batch; lower training.replay.batch_size, or do not "
+            "drop the last batch"
         )
     if not any(update.updates for update in data.updates):
         raise UsageError(
-            f"Epoch {epoch} made no update: kl_k3 to the policy that made the data is {data.updates[0].kl_k3_max:.3g} before the "
+            f"epoch {epoch} made no update: kl_k3 to the policy that made the data is {data.updates[0].kl_k3_max:.3g} before the "
             f"first step, above ppo.target_kl={target_kl or 0.0:g}; leave ppo.target_kl out, or learn off-policy with "
-            "--algorithm awr."
+            "--algorithm awr"
         )
 
 

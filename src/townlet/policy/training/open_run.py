@@ -24,7 +24,7 @@ def planned_epochs(training: TrainingConfig, mode: str, options: RunOptions) -> 
     """Epochs of a run of this mode, where nothing ends it early."""
     if options.epochs is not None:
         if mode == "anneal":
-            raise UsageError("The epochs of an anneal run are those of training.anneal_schedule; leave out epochs.")
+            raise UsageError("the epochs of an anneal run are those of training.anneal_schedule; leave out epochs")
         return options.epochs
     if options.resume and options.run_dir is not None:
         return RunFolder(options.run_dir).card().epochs
@@ -53,7 +53,7 @@ def opened_run(context: TrainingContext, options: RunOptions) -> Iterator[None]:
                 )
             context.run.hold()
         elif options.resume:
-            raise UsageError("There is nothing to resume without a run folder; name it with --resume RUN.")
+            raise UsageError("there is nothing to resume without a run folder; name it with --resume RUN")
         elif log is not None:
             _lock_log(log, context, stack)
         if options.start_from is not None:
@@ -122,7 +122,7 @@ def _log_of(run: RunFolder, options: RunOptions, name: str) -> Path:
     change something outside it."""
     written = run.card().telemetry if options.resume else None
     if written is not None and Path(written).is_absolute():
-        raise UsageError(f"The run in {run.path} kept its log outside, in {written}; name it again with --ppo-log {written}.")
+        raise UsageError(f"the run in {run.path} kept its log outside, in {written}; name it again with --ppo-log {written}")
     name = check_name(written or name, f"the log that {run.path / 'run.json'} names", error=CheckpointError)
     for part in {name, *(path.name for path in run.path.glob(f"{name}.*"))}:
         files.safe_join(run.path, part, error=CheckpointError)  # also its rotated, discarded and previous parts
@@ -143,17 +143,17 @@ def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions)
     ):
         if begun != now:
             raise UsageError(
-                f"The run in {run.path} has the {name} {begun!r}, now it is {now!r}; "
-                "resume it as it was started, or start a new run."
+                f"the run in {run.path} has the {name} {begun!r}, now it is {now!r}; "
+                "resume it as it was started, or start a new run"
             )
     if card.dataset_hash != context.dataset_hash:
-        raise CheckpointError(f"The data of the run in {run.path} have changed since it began; restore them, or start a new run.")
+        raise CheckpointError(f"the data of the run in {run.path} have changed since it began; restore them, or start a new run")
     there, here = run.environment().model_dump(), RunEnvironment.here(context.config, options.command).model_dump()
     for name in ("versions", "threads", "machine"):
         if there[name] != here[name] and not options.allow_inexact:
             raise UsageError(
-                f"The run in {run.path} was made with {name} {there[name]}, here it is {here[name]}: the result could differ "
-                "in the last bits; use the same, or accept that with --allow-inexact."
+                f"the run in {run.path} was made with {name} {there[name]}, here it is {here[name]}: the result could differ "
+                "in the last bits; use the same, or accept that with --allow-inexact"
             )
 
 

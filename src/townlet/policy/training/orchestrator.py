@@ -56,7 +56,7 @@ class PolicyTrainingOrchestrator:
         modes = {name: strategy_of(name, algorithm) for name in STRATEGY_OF_MODE}
         modes |= {name: name for name in self.strategies if name not in STRATEGIES}
         if mode not in modes:
-            raise UsageError(f"The mode is {mode!r}; it must be one of {', '.join(modes)}.")
+            raise UsageError(f"the mode is {mode!r}; it must be one of {', '.join(modes)}")
         dataset = options.dataset
         if dataset is None and mode in REPLAY_MODES:
             dataset = self.services.replay.dataset_config()

@@ -72,7 +72,7 @@ class CollectorPool:
         self._engine = open_engine(training)
         workers = training.workers or min(training.towns, self._engine.cores())
         if training.towns < workers:
-            raise UsageError(f"{workers} workers share {training.towns} towns; give each at least one (training.towns).")
+            raise UsageError(f"{workers} workers share {training.towns} towns; give each at least one (training.towns)")
         edges = np.linspace(0, training.towns, workers + 1).astype(int).tolist()
         self.spec = ObservationSpec.of(config)
         self._shares = [(config, spec, first, last - first) for first, last in pairwise(edges)]
@@ -146,7 +146,7 @@ class CollectorPool:
             try:
                 return self._workers[k].result()
             except WorkerDied as error:
-                log.warning("worker %d of %d: %s Its share is made again.", k + 1, len(self._workers), error)
+                log.warning("the share of worker %d of %d is made again: %s", k + 1, len(self._workers), error)
                 self._workers[k].close()
                 self._workers[k] = self._engine.worker(PoolShare, *self._shares[k])
                 self._moved[k] = True

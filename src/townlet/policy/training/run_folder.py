@@ -172,7 +172,7 @@ class RunFolder:
     def check_new(self) -> None:
         if self.exists:
             raise UsageError(
-                f"{self.path} already holds a run; continue it with --resume {self.path}, or choose another --run-dir."
+                f"{self.path} already holds a run; continue it with --resume {self.path}, or choose another --run-dir"
             )
 
     def hold(self) -> None:
@@ -184,7 +184,7 @@ class RunFolder:
         if run.held is not None and not (run.path.is_dir() and os.path.samestat(run.held, run.path.stat())):
             raise StorageError(
                 f"{run.path} was moved or removed while the run wrote into it; find the folder and go on from its last "
-                "checkpoint with --resume."
+                "checkpoint with --resume"
             )
 
     def card(self) -> RunCard:
@@ -199,12 +199,12 @@ class RunFolder:
         except ValidationError as error:
             raise CheckpointError(
                 f"{self.path / 'config.json'} is not a config of this version ({first_problem(error)}); "
-                "use the version of Townlet that wrote it."
+                "use the version of Townlet that wrote it"
             ) from error
         if (found := config_hash(config, stored=True)) != expected:
             raise CheckpointError(
                 f"{self.path / 'config.json'} is not that of run.json (config_hash {found}, expected {expected}); restore the "
-                "file, or start the run again."
+                "file, or start the run again"
             )
         return config
 
@@ -276,7 +276,7 @@ class RunFolder:
     def _read(self, name: str, model: type[Model]) -> Model:
         if not self.exists:
             raise UsageError(
-                f"{self.path} is not a run folder (it has no run.json); give the folder that `townlet train` printed."
+                f"{self.path} is not a run folder (it has no run.json); give the folder that `townlet train` printed"
             )
         remedy = "restore the file, or start the run again"
         return read_sealed(self.path / name, model, remedy=remedy, error=CheckpointError)
@@ -301,8 +301,8 @@ def check_disk(path: Path, needed: int) -> None:
     free = shutil.disk_usage(there).free
     if needed > free:
         raise StorageError(
-            f"The run needs about {needed / 1e6:,.1f} MB in {path}, {free / 1e6:,.1f} MB are free; "
-            "free some space, lower training.keep_checkpoints or choose another --run-dir."
+            f"the run needs about {needed / 1e6:,.1f} MB in {path}, {free / 1e6:,.1f} MB are free; "
+            "free some space, lower training.keep_checkpoints or choose another --run-dir"
         )
 
 

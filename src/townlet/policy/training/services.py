@@ -161,11 +161,11 @@ class ReplayDatasetService:
         found = source or training.replay_manifest or training.capture_dir
         if found is None:
             raise UsageError(
-                "There is no replay data: give --replay-manifest FILE or --capture-dir FOLDER, or set training.replay_manifest."
+                "there is no replay data: give --replay-manifest FILE or --capture-dir FOLDER, or set training.replay_manifest"
             )
         path = Path(found)
         if not path.exists():
-            raise ReplayError(f"{path} does not exist; expected a manifest or a capture folder, made by `townlet capture`.")
+            raise ReplayError(f"{path} does not exist; expected a manifest or a capture folder, made by `townlet capture`")
         return path
 
     def dataset_config(self, source: Path | str | None = None) -> ReplayDatasetConfig:

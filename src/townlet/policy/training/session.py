@@ -115,7 +115,7 @@ def open_samples(
     """The stored samples that a run learns from; those that the network could not read are refused."""
     if spec.town_size:
         raise UsageError(
-            "policy.critic is 'central', which values whole towns, but stored samples are single lives; set it to own."
+            "policy.critic is 'central', which values whole towns, but stored samples are single lives; set it to own"
         )
     data = context.services.replay.build(source)
     check_samples(data, context.config, needs_map=spec.sees_map)
@@ -245,8 +245,8 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
         collections = -1  # that the network has learned from
         if plan.start_from is None and context.started_from is not None:
             raise UsageError(
-                f"The run started with the network of another checkpoint (weights {context.started_from[:12]}) and has none of "
-                "its own yet; name that checkpoint again with --start-from."
+                f"the run started with the network of another checkpoint (weights {context.started_from[:12]}) and has none of "
+                "its own yet; name that checkpoint again with --start-from"
             )
         if plan.start_from is not None:
             start = load_checkpoint(plan.start_from)

@@ -122,7 +122,7 @@ def lives_of(batches: Iterator[Trajectory]) -> Lives:
         parts.append(Trajectory(**{name: columns[name] for name in USED if name in columns}))
         known.append(found)
     if not parts:
-        raise UsageError("The data hold no batch to learn from; lower training.replay.batch_size, or do not drop the last batch.")
+        raise UsageError("the data hold no batch to learn from; lower training.replay.batch_size, or do not drop the last batch")
     longest = max(part.steps for part in parts)
     seen = {
         name: np.concatenate([padded(part.columns()[name], longest + (name in AFTER)) for part in parts], axis=1)
@@ -141,5 +141,5 @@ def refuse_memory(spec: NetworkSpec, algorithm: str) -> None:
     if spec.recurrent != "none":
         raise UsageError(
             f"ppo.recurrent is {spec.recurrent!r}, but {algorithm} learns from single decisions; set it to none, "
-            "or take training.algorithm=ppo."
+            "or take training.algorithm=ppo"
         )

@@ -41,7 +41,7 @@ class AnnealStrategy:
     def run(self, context: TrainingContext) -> AnnealSummary:
         started = perf_counter()
         if context.run is None:
-            raise UsageError("An anneal run keeps its stages in a run folder; name one with --run-dir.")
+            raise UsageError("an anneal run keeps its stages in a run folder; name one with --run-dir")
         context.run.recover()
         schedule = context.config.training.anneal_schedule
         tracker = Tracker.read(context.run.path)

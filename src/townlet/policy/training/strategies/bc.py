@@ -142,7 +142,7 @@ class BCStrategy:
         except DivergedError as error:
             latest = None if context.run is None else context.run.latest()
             raise DivergedError(
-                f"Cloning diverged in epoch {counters.epoch + 1}: {error}; the last good checkpoint is {latest or 'none yet'}."
+                f"cloning diverged in epoch {counters.epoch + 1}: {error}; the last good checkpoint is {latest or 'none yet'}"
             ) from error
         stats, _ = learner.assess_cloning(judged)
         counters.epoch += 1

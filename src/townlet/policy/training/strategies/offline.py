@@ -41,7 +41,7 @@ class OfflineStrategy(PPOStrategy):
         if self.data.config.streaming:
             raise UsageError(
                 f"training.replay.streaming is on, but {config.training.algorithm} learns from all lives at once; leave it out, "
-                "or take training.algorithm=ppo."
+                "or take training.algorithm=ppo"
             )
         context.disk_needed = disk_needed(context, spec, None) * CRITIC_SIZE.get(config.training.algorithm, 1)
 

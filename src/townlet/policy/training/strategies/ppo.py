@@ -93,7 +93,7 @@ class PPOStrategy:
             context.telemetry.write(diverged_record(counters.last, self._ids(session, context)))
             latest = None if context.run is None else context.run.latest()
             kept = f"the last good checkpoint is {latest}" if latest is not None else "no checkpoint had been written yet"
-            raise DivergedError(f"Training diverged in epoch {counters.epoch + 1}: {error}; {kept}.") from error
+            raise DivergedError(f"training diverged in epoch {counters.epoch + 1}: {error}; {kept}") from error
         require_updates(data, counters.epoch + 1, context.config.ppo.target_kl)
         counters.epoch += 1
         context.stop.begun = True
