@@ -12,7 +12,7 @@ from townlet.config.loader import load_config
 from townlet.dto.studies import SoakCycle, SoakResult
 from townlet.errors import UsageError
 from townlet.evaluation.compare import summarise
-from townlet.files import filling
+from townlet.files import FolderLock
 from townlet.studies.acceptance import OVERRIDES, accept, judge
 from townlet.studies.soak import run_soak
 from townlet.telemetry.ndjson import read_records
@@ -55,11 +55,11 @@ def soak(scenario: str = "queue_conflict", cycles: int = 10, **changes: object) 
 
 
 def test_a_second_soak_leaves_the_work_of_the_first_alone(tmp_path: Path) -> None:
-    with filling(tmp_path / "work") as work:
-        (work / "mine").touch()
-        with pytest.raises(UsageError, match="is being written by another process"):
+    with FolderLock(tmp_path, only="work"):
+        (tmp_path / "work.partial").mkdir()
+        with pytest.raises(UsageError, match="work is in use by process"):
             run_soak(load_config("queue_conflict", OVERRIDES), tmp_path, cycles=1, say=str)
-        assert (work / "mine").exists()
+        assert (tmp_path / "work.partial").is_dir()
 
 
 def test_a_good_soak_meets_every_criterion() -> None:

@@ -15,7 +15,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.evaluation.scorecard import run_case
 from townlet.evaluation.suites import Case, draw_seed
-from townlet.files import filling, remove, sha256_file, write_text
+from townlet.files import FolderLock, partial_folder, remove, sha256_file, write_text
 from townlet.policy.capture import CaptureOptions, CaptureResult, capture
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runtime import NetworkPolicy, Policy
@@ -41,7 +41,8 @@ def run_soak(config: SimulationConfig, folder: Path, *, cycles: int = 10, say: S
     started = time.perf_counter()
     name = config.town_name
     log = folder / f"ppo_{name}.jsonl"
-    with filling(folder / "work") as work:
+    with FolderLock(folder, only="work"):
+        work = partial_folder(folder / "work")
         soak = SoakStrategy(config, work, lambda cycle: say(_cycle_line(name, cycle, cycles)))
         options = RunOptions(epochs=cycles, dataset=soak.capture("scripted"), run_dir=work / "run", log_path=log)
         PolicyTrainingOrchestrator(config, strategies={"ppo": lambda: soak}).run_ppo(options=options, mode="mixed")
