@@ -69,7 +69,7 @@ CASES: dict[str, tuple[Bend, tuple[str, ...]]] = {
     ),
     "an unreachable bed": (
         bend_rows({1: "#b#b.#..s..#", 2: "#.#..+.....#", 3: "###..#o.t.f#"}),
-        ("'bed_1' at row 1, column 1 cannot be reached from row 1, column 4", "take away the wall"),
+        ("'bed_1' at row 1, column 1 cannot be reached from row 1, column 4", "take away what is between them"),
     ),
     "a sealed house": (
         bend_map(2, "#....#.....#"),

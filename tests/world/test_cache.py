@@ -126,12 +126,12 @@ def test_what_is_damaged_is_compiled_again(
 
     def misses() -> int:
         """Of an entry that is new to this process, as of a new start."""
-        halves = _jit.entry(_halves)
-        assert halves(1.0) == 0.5
-        return sum(halves.stats.cache_misses.values())
+        twice = _jit.entry(_twice)
+        assert twice(1.0) == 2.0
+        return sum(twice.stats.cache_misses.values())
 
     assert [misses(), misses(), len(told)] == [1, 0, 1]
-    [path] = tmp_path.glob(f"townlet/*/*_halves*.{kind}")
+    [path] = tmp_path.glob(f"townlet/*/*_twice*.{kind}")
     path.write_bytes(damage(path.read_bytes()))
     assert [misses(), misses(), len(told)] == [1, 0, 2]
 
@@ -267,3 +267,7 @@ def test_flags_are_equal_when_every_option_is() -> None:
     assert one == other
     assert hash(one) == hash(other)
     assert one != "flags"
+
+
+def _twice(x: float) -> float:
+    return 2.0 * x

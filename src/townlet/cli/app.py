@@ -115,8 +115,10 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
         try:
             code = command.main(words, prog_name=name, standalone_mode=False, color=color)
             sys.stdout.flush()
-        except SystemExit as left:  # Click's answer to a reader that is gone: 1, as if a check had failed
-            raise BrokenPipeError from left
+        except SystemExit as left:  # Click's: 0 behind a completion, 1 where the reader is gone, as if a check had failed
+            if left.code:
+                raise BrokenPipeError from left
+            raise
         except (TownletError, OSError, MemoryError, RuntimeError, ImportError, click.ClickException):
             if debug:
                 traceback.print_exc()
