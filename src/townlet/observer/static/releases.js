@@ -21,6 +21,7 @@ export class Releases {
   /** @param {any} page */
   constructor(page) {
     this.page = page;
+    this.asked = 0;
   }
 
   open() {}
@@ -28,9 +29,11 @@ export class Releases {
   async show() {
     const box = byId("releases-body");
     if (!box.children.length) box.replaceChildren(make("p", { class: "soft", text: "Reading the ledger …" }));
+    const asked = ++this.asked;  // an answer that comes late does not replace that of a later question
     let ledger;
     try {
       ledger = await askJson("ledger");
+      if (asked !== this.asked) return;
     } catch (error) {
       box.replaceChildren(make("p", { class: "soft", text: /** @type {Error} */ (error).message }));
       return;
