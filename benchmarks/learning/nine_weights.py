@@ -52,10 +52,10 @@ def row(network: str, seed: int, weight: float, policy: str, *words: str) -> dic
     return {"network": network, "seed": seed, "weight": weight, "recipe": recipe(), "measures": values}
 
 
-def cloned_then_trained(name: str, clone: str, seed: int, *words: str) -> str:
-    """PPO with these settings, from a clone of the script; those for one weight share theirs, which does not look at rewards."""
+def cloned_then_trained(name: str, seed: int, *words: str) -> str:
+    """PPO with these settings, from a clone of the script whose critic knows their rewards."""
     config = load_config("demo", [*RECIPE, f"seed={seed}", *words])
-    return trained(RUNS / f"{name}_{seed}", config, "rollout", Path(cloned(clone, seed, *words)))
+    return trained(RUNS / f"{name}_{seed}", config, "rollout", Path(cloned(f"clone_of_{name}", seed, *words)))
 
 
 def cloned(name: str, seed: int, *words: str) -> str:
@@ -65,12 +65,12 @@ def cloned(name: str, seed: int, *words: str) -> str:
 
 def own_network(weight: float, seed: int) -> str:
     """The network that is trained for one weight."""
-    return cloned_then_trained(f"own_{weight:g}", "clone", seed, f"rewards.conflict_weight={weight}")
+    return cloned_then_trained(f"own_{weight:g}", seed, f"rewards.conflict_weight={weight}")
 
 
 def run_seed(seed: int) -> list[dict[str, Any]]:
     spread = f"training.conflict_weights=[{WEIGHTS[0]}, {WEIGHTS[-1]}]"
-    one = cloned_then_trained("one", "clone_of_one", seed, spread, told(WEIGHTS[4]))
+    one = cloned_then_trained("one", seed, spread, told(WEIGHTS[4]))
     rows = [row("one", seed, weight, one, told(weight)) for weight in WEIGHTS]
     for weight in WEIGHTS:
         rows.append(row("own", seed, weight, own_network(weight, seed)))

@@ -13,7 +13,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError
 from townlet.observer.stage import Stage
 from townlet.observer.words import option_text
-from townlet.policy.inference import NumpyPolicy
+from townlet.policy.inference import Acting
 from townlet.policy.runtime import NetworkPolicy, Policy, RandomPolicy, ScriptedPolicy, values_of
 from townlet.ports import Decided
 from townlet.sim.edits import tie_now
@@ -32,7 +32,7 @@ def probabilities(policy: Policy, vec: VectorTown, decision: Decided) -> Array:
     uniform = masks / masks.sum(axis=-1, keepdims=True)
     if isinstance(policy, RandomPolicy):
         return np.asarray(uniform)
-    if isinstance(policy, NetworkPolicy) and isinstance(policy.network, NumpyPolicy):
+    if isinstance(policy, NetworkPolicy) and isinstance(policy.network, Acting):
         logits = np.where(masks > 0, _logits(policy, policy.network, vec), -np.inf)
         weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
@@ -43,7 +43,7 @@ def probabilities(policy: Policy, vec: VectorTown, decision: Decided) -> Array:
     return np.asarray(chosen + epsilon * uniform)
 
 
-def _logits(policy: NetworkPolicy, network: NumpyPolicy, vec: VectorTown) -> Array:
+def _logits(policy: NetworkPolicy, network: Acting, vec: VectorTown) -> Array:
     rows = vec.active.size
     maps = None if vec.maps is None else vec.maps.reshape(rows, *vec.maps.shape[2:])
     state = policy.state.reshape(rows, policy.state.shape[2])

@@ -2,7 +2,7 @@
 
 Products are summed by fused multiply-adds, which IEEE 754 rounds once, over inputs one after the other; exponentials and
 logarithms are the polynomials below. So bits hang neither on the processor, nor on how many rows stand beside a row. What must
-keep its sums in registers writes LLVM: an `instruction`.
+keep its sums in registers writes LLVM: an `instruction`, with a twin in NumPy that gives the same bits uncompiled.
 """
 
 from __future__ import annotations
@@ -54,7 +54,24 @@ def _product(start: str, end: str, least: int = 2) -> Callable[..., Any]:
     calls up what will be read after it: `pace` numbers of `soon` at every step of the sum, from the ahead-th on.
     """
 
-    @instruction()
+    def uncompiled(
+        C: Array, c: int, c_row: int, A: Array, a: int, a_row: int, a_sum: int, B: Array, b: int, b_row: int, n: int,
+        other: Array, o: int, rows: int, columns: int, active: int, soon: Array, ahead: int, pace: int,
+    ) -> None:  # fmt: skip
+        i, j = np.arange(rows - rows % BLOCK % least)[:, None], np.arange(columns)
+        A, B, C, steps = A.reshape(-1), B.reshape(-1), C.reshape(-1), c_row * i + j
+        total = other[o + j] if start == "bias" else np.zeros(columns, np.float32)
+        for p in range(n):
+            total = fused_multiply_add(A[a + a_row * i + a_sum * p], B[b + b_row * p + j], total)
+        if end == "add":
+            C[c + steps] += total
+        elif end == "activate":
+            C[c + steps] = np.where(total <= ZERO, ZERO, total) if active == RELU else total
+        else:
+            reached = other[o + steps]
+            C[c + steps] = total * (ONE - reached * reached) if active == TANH else np.where(reached > ZERO, total, ZERO)
+
+    @instruction(twin=uncompiled)
     def product(
         builder: ir.IRBuilder, C: ir.Value, c: ir.Value, c_row: ir.Value, A: ir.Value, a: ir.Value, a_row: ir.Value,
         a_sum: ir.Value, B: ir.Value, b: ir.Value, b_row: ir.Value, n: ir.Value, other: ir.Value, o: ir.Value, rows: ir.Value,
@@ -154,6 +171,18 @@ def multiply_add(sums: Array, n: int, count: int) -> None:
     _chains(sums, n, count)
 
 
+def fused_multiply_add(x: Array, y: Array, z: Array) -> Array:
+    """x y + z of float32, rounded once. The product is exact in float64; the sum is rounded to odd there, so that rounding it
+    again, to float32, rounds as if it were the first time."""
+    product = x.astype(np.float64) * y
+    total = product + z
+    back = total - product
+    lost = (product - (total - back)) + (z - back)  # of the sum, exactly
+    bits = total.view(np.int64)
+    bits += np.where((lost != 0) & (bits & 1 == 0) & np.isfinite(total), np.where((lost > 0) == (total > 0), 1, -1), 0)
+    return total.astype(np.float32)
+
+
 def _whole(value: int) -> ir.Constant:
     return ir.Constant(_i8, value)
 
@@ -186,7 +215,20 @@ def _spread(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
 
 
 # --- moves -----------------------------------------------------------------------------------------------------------
-@instruction()
+def _turn(to: Array, at: int, to_row: int, source: Array, begin: int, source_row: int) -> None:
+    every, along = np.arange(LANES)[:, None], np.arange(LANES)
+    to.reshape(-1)[at + along * to_row + every] = source.reshape(-1)[begin + every * source_row + along]
+
+
+def _mask(logits: Array, at: int, flags: Array, begin: int) -> None:
+    logits[at : at + LANES][~flags.reshape(-1)[begin : begin + LANES]] = MASKED
+
+
+def _copy(to: Array, at: int, source: Array, begin: int, count: int) -> None:
+    to.reshape(-1)[at : at + count] = source.reshape(-1)[begin : begin + count]
+
+
+@instruction(twin=_turn)
 def turn(
     builder: ir.IRBuilder, to: ir.Value, at: ir.Value, to_row: ir.Value, source: ir.Value, begin: ir.Value, source_row: ir.Value
 ) -> None:
@@ -210,7 +252,7 @@ def turn(
         builder.store(rows[i], row(to, at, to_row, i), align=4)
 
 
-@instruction()
+@instruction(twin=_mask)
 def mask(builder: ir.IRBuilder, logits: ir.Value, at: ir.Value, flags: ir.Value, begin: ir.Value) -> None:
     """LANES numbers of logits[at:], MASKED where the flags from the begin-th on are not set."""
     goal, bytes_ = _place(builder, logits, at), ir.VectorType(ir.IntType(8), LANES)
@@ -220,24 +262,24 @@ def mask(builder: ir.IRBuilder, logits: ir.Value, at: ir.Value, flags: ir.Value,
     builder.store(builder.select(allowed, builder.load(goal, align=4), never), goal, align=4)
 
 
-@instruction()
+@instruction(twin=_copy)
 def copy(builder: ir.IRBuilder, to: ir.Value, at: ir.Value, source: ir.Value, begin: ir.Value, count: ir.Value) -> None:
     """`count` numbers of `source` from its begin-th on, to[at:at + count]."""
     raw_memcpy(builder, builder.gep(to, [at]), builder.gep(source, [begin]), count, ir.Constant(_i8, 4))
 
 
 # --- elementary functions --------------------------------------------------------------------------------------------
-@instruction(types.int64)
+@instruction(types.int64, twin=lambda x: np.float64(x).view(np.int64))
 def _bits(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return builder.bitcast(x, _i8)
 
 
-@instruction(types.float64)
+@instruction(types.float64, twin=lambda x: np.int64(x).view(np.float64))
 def _of_bits(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return builder.bitcast(x, _f8)
 
 
-@instruction(types.float32)
+@instruction(types.float32, twin=lambda x, shifted: np.ldexp(x, np.int32(shifted - SHIFT)))
 def _scaled(builder: ir.IRBuilder, x: ir.Value, shifted: ir.Value) -> ir.Value:
     """x · 2ⁿ, n being what was rounded into the lowest bits of `shifted`."""
     exponent = builder.shl(builder.bitcast(shifted, _i4), ir.Constant(_i4, 23))

@@ -10,18 +10,22 @@ import numpy as np
 from townlet.envs.threads import Call, run_in_threads
 from townlet.policy import passes
 from townlet.policy.arithmetic import LANES, RELU, TANH
-from townlet.policy.inference import Acted, check_inputs, town_means, weight_shapes
+from townlet.policy.inference import Acted, Acting, NumpyPolicy, check_inputs, town_means, weight_shapes
 from townlet.policy.network import OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
 from townlet.types import Array, Doubles, Floats
-from townlet.world._jit import JIT
 
 ROWS_PER_THREAD = 192  # fewer are answered sooner by one thread
 LARGE_PAGE, ASKS = 2**21 // 4, 2**22 // 4  # in numbers of four bytes
 
 
 def can_fuse(spec: NetworkSpec) -> bool:
-    """The passes know dense layers, and exist compiled only; convolutions and cells are torch's."""
-    return JIT and spec.recurrent == "none" and spec.map_encoder != "cnn"
+    """The passes know dense layers; convolutions and cells are torch's and NumPy's."""
+    return spec.recurrent == "none" and spec.map_encoder != "cnn"
+
+
+def as_it_acts(policy: NumpyPolicy) -> Acting:
+    """The network of a checkpoint by the passes, where they know it: as it acted in training, on every processor."""
+    return FusedNetwork.of_arrays(policy.spec, policy.weights) if can_fuse(policy.spec) else policy
 
 
 class Segment(NamedTuple):
@@ -139,8 +143,8 @@ class Workspace:
         return self.ones, self.chances, self.logs, self.lanes, self.ratios
 
 
-class FusedNetwork:
-    """Acts like `NumpyPolicy`; rows are shared out to threads, which changes no bit."""
+class FusedNetwork(Acting):
+    """Rows are shared out to threads, which changes no bit."""
 
     def __init__(self, spec: NetworkSpec, names: Sequence[str], threads: int = 1) -> None:
         self.spec, self.threads = spec, threads
@@ -233,7 +237,7 @@ class FusedNetwork:
         return mean.astype(np.float32), np.sqrt(var + VARIANCE_FLOOR).astype(np.float32), np.float32(OBSERVATION_CLIP)
 
     # --- acting -----------------------------------------------------------------------------------------------------
-    def answer(
+    def outputs(
         self, features: Floats, maps: Array | None, then: Callable[[Workspace, int, int, Floats], list[Call]] | None = None
     ) -> Floats:
         """Logits, then the value in units of the running statistics, of rows (…, B).  # (R, A + 1)"""
@@ -251,12 +255,9 @@ class FusedNetwork:
         self.share(calls, len(flat))
         return out
 
-    def initial_state(self, rows: int) -> Floats:
-        return np.zeros((rows, 0), np.float32)
-
-    def forward(self, features: Floats, maps: Array | None = None) -> Floats:
-        check_inputs(self.spec, features, maps)
-        return self.answer(features, maps)
+    def answer(self, features: Floats, maps: Array | None, state: Floats) -> tuple[Floats, Floats, Floats]:
+        out = self.outputs(features, maps)
+        return out[:, :-1], self.in_units_of_return(out[:, -1]), state
 
     def act(
         self,
@@ -277,7 +278,7 @@ class FusedNetwork:
         def choose(space: Workspace, begin: int, end: int, out: Floats) -> list[Call]:
             return [Call(passes.choose, (out, allowed, given, space.weights, begin, end, actions, log_probs))]
 
-        out = self.answer(features, maps, choose)
+        out = self.outputs(features, maps, choose)
         return Acted(actions, log_probs, self.in_units_of_return(out[:, -1]), self.initial_state(rows))
 
     def in_units_of_return(self, values: Floats) -> Floats:

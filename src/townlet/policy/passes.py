@@ -56,7 +56,7 @@ class PlannedLayer(NamedTuple):
     output_row: int
 
 
-PLAN = np.dtype([(name, np.int64) for name in PlannedLayer._fields])
+PLAN = np.dtype((np.record, [(name, np.int64) for name in PlannedLayer._fields]))
 TILE = 96  # rows: activations, gradients and weights stay in the second cache
 PPO_SUMS = ("policy", "value", "entropy", "clipped", "kl_k1", "kl_k3")  # over rows, of `learn_ppo`
 CLONING_SUMS = ("crossed", "error", "hits")  # and of `learn_cloning`
@@ -388,10 +388,10 @@ def moments(x: Array, order: Array, begin: int, end: int) -> tuple[float, float]
     """Mean and standard deviation (n − 1) of x[order[begin:end]]; 1 over fewer than two."""
     n, total = end - begin, 0.0
     for i in range(begin, end):
-        total += x[order[i]]
+        total += np.float64(x[order[i]])
     mean, squares = total / n, 0.0
     for i in range(begin, end):
-        gap = x[order[i]] - mean
+        gap = np.float64(x[order[i]]) - mean
         squares += gap * gap
     return mean, np.sqrt(squares / (n - 1.0)) if n > 1 else 1.0
 

@@ -22,6 +22,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, UsageError, did_you_mean
 from townlet.observations.spec import MAPS, ObservationSpec
 from townlet.policy.checkpoint import mix_hash, read_state, resolve, weights_hash
+from townlet.policy.fused_network import as_it_acts
 from townlet.policy.inference import Acted, NumpyPolicy
 from townlet.policy.schedule import Schedules
 from townlet.types import Array
@@ -69,7 +70,7 @@ class Critic(Policy, Protocol):
 
 
 class Network(Protocol):
-    """Whatever holds weights and acts with them: a checkpoint in NumPy, a learner, a worker's copy."""
+    """Whatever holds weights and acts with them: a checkpoint's network, a learner, a worker's copy."""
 
     def initial_state(self, rows: int) -> Array: ...
     def act(
@@ -317,9 +318,8 @@ def load_network(folder: Path, vec: VectorTown) -> NumpyPolicy:
 def _network_policy(network: NumpyPolicy, spec: str, vec: VectorTown, seed: int) -> RememberingPolicy:
     check_network(network, spec.removeprefix(GREEDY), vec)
     greedy = spec.startswith(GREEDY)
-    policy = NetworkPolicy(
-        network, seed, kind="greedy" if greedy else "checkpoint", digest=weights_hash(network.weights), greedy=greedy
-    )
+    kind, digest = "greedy" if greedy else "checkpoint", weights_hash(network.weights)
+    policy = NetworkPolicy(as_it_acts(network), seed, kind=kind, digest=digest, greedy=greedy)
     policy.reset(vec)
     return policy
 

@@ -65,10 +65,16 @@ def portable(compiled: Any, args: Sequence[object]) -> bytes:
     return bitcode
 
 
-def instruction(returns: Type = types.void) -> Callable[[Callable[..., ir.Value | None]], Callable[..., Any]]:
-    """A function that writes LLVM where a kernel calls it, given the builder, where arrays begin, and all else as values."""
+def instruction(
+    returns: Type = types.void, twin: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., ir.Value | None]], Callable[..., Any]]:
+    """A function that writes LLVM where a kernel calls it, given the builder, where arrays begin, and all else as values.
+    Uncompiled, its twin is called instead."""
 
     def decorate(write: Callable[..., ir.Value | None]) -> Callable[..., Any]:
+        if not JIT and twin is not None:
+            return twin
+
         @wraps(write)
         def typed(_: object, *given: Type) -> tuple[Signature, Code]:
             kinds = [_plain(kind) for kind in given]

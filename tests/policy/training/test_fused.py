@@ -17,7 +17,8 @@ torch = pytest.importorskip("torch")
 from townlet.config.learning import PPOConfig  # noqa: E402
 from townlet.errors import DeviceNotAvailableError, UsageError  # noqa: E402
 from townlet.policy.checkpoint import load_checkpoint, weights_hash  # noqa: E402
-from townlet.policy.fused_network import FusedNetwork  # noqa: E402
+from townlet.policy.fused_network import FusedNetwork, as_it_acts  # noqa: E402
+from townlet.policy.inference import NumpyPolicy  # noqa: E402
 from townlet.policy.network import NetworkSpec  # noqa: E402
 from townlet.policy.training.autograd import check_device  # noqa: E402
 from townlet.policy.training.learner import PPOLearner, is_fused  # noqa: E402
@@ -179,6 +180,39 @@ def test_a_row_is_answered_alike_whoever_stands_beside_it_and_however_many_threa
     for size in (1, 7, 97):
         parts = [learner.act(features[k : k + size], None, masks[k : k + size]).values for k in range(0, 500, size)]
         assert np.concatenate(parts).tobytes() == whole.values.tobytes()
+
+
+def bits_of(network: str) -> str:
+    """Of what a network answers and chooses, and of what it is after learning and cloning."""
+    learner, _ = pair_of(network, num_epochs=1, num_mini_batches=2)
+    batch = batch_of(learner, 0)
+    learner.update(batch, bc_batch=batch, bc_weight=0.2)
+    learner.clone(batch, learning_rate=1e-3, batch_size=50, weight_decay=0.01)
+    maps = None if batch.maps is None else batch.maps[0]
+    read = as_it_acts(NumpyPolicy(learner.spec, learner.network.arrays()))
+    assert isinstance(read, FusedNetwork)
+    drawn = np.random.default_rng(0).random(WIDTH)
+    chosen = [read.act(batch.features[0], maps, batch.masks[0], draws=draws) for draws in (None, drawn)]
+    for ours, drawn_or_not in zip(chosen, (None, drawn), strict=True):
+        theirs = learner.act(batch.features[0], maps, batch.masks[0], draws=drawn_or_not)
+        assert ours.actions.tobytes() == theirs.actions.tobytes()
+    arrays = [array for acted in chosen for array in acted]
+    named = {str(k): array for k, array in enumerate([*arrays, *read.forward(batch.features[0], maps)])}
+    return weights_hash(named | dict(learner.state().weights))
+
+
+UNCOMPILED = {"NUMBA_DISABLE_JIT": "1"}
+OLDER = [{"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""} for name in ("generic", "x86-64-v3")]
+
+
+@pytest.mark.parametrize("other", [UNCOMPILED, *OLDER], ids=["uncompiled", "of 2003", "of 2013"])
+def test_answers_and_weights_have_the_same_bits_uncompiled_and_on_older_processors(other: dict[str, str]) -> None:
+    here = Path(__file__).parent
+    code = f"import test_fused; print(*map(test_fused.bits_of, {list(NETWORKS)}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | other, cwd=here, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.stdout.split() == [bits_of(network) for network in NETWORKS], done.stderr
 
 
 def test_the_passes_are_left_to_torch_where_they_do_not_reach() -> None:

@@ -66,13 +66,13 @@ class Fused:
 
     # --- acting -----------------------------------------------------------------------------------------------------
     def forward(self, features: Floats, maps: Array | None, state: Floats) -> tuple[Floats, Floats, Floats]:
-        out = self.refresh().forward(features, maps)
+        out = self.refresh().outputs(features, maps)
         return out[:, :-1], out[:, -1], state
 
     def evaluate(self, batch: Trajectory) -> tuple[Floats, Floats]:
         check_observed(self.spec, batch)
         steps, width = batch.features.shape[:2]
-        out = self.refresh().answer(batch.features, batch.maps)
+        out = self.refresh().outputs(batch.features, batch.maps)
         log_probs, masks = np.empty((len(out), self.spec.actions), np.float32), np.asarray(batch.masks)
         passes.settle(out, np.require(masks.reshape(log_probs.shape), np.bool_, ["C", "W"]), log_probs)
         return log_probs.reshape(steps, width, -1), out[:, -1].reshape(steps, width)
