@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from townlet.config.base import Clock, Coins, Id, Many, Positive, Section, Share, Ticks
 from townlet.config.needs import THREE
-from townlet.config.town import RewardsConfig
+from townlet.config.town import RewardsConfig, SocialStage
 from townlet.files import leads_inside
 from townlet.names import Name
 
@@ -157,7 +157,7 @@ class AnnealStage(Section):
 
 class SocialRewardStage(Section):
     cycle: int = Field(ge=0, description="From this stage or epoch on …")
-    stage: Literal["OFF", "C1", "C2", "C3"] = Field(description="… social rewards are these.")
+    stage: SocialStage = Field(description="… social rewards are these.")
 
 
 class AnnealGuardsConfig(Section):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -24,6 +24,9 @@ from townlet.config.base import (
 )
 from townlet.config.scenario import PROFILES, PersonalityConfig, Profile
 
+SocialStage = Literal["OFF", "C1", "C2", "C3"]
+SOCIAL_STAGES: tuple[SocialStage, ...] = get_args(SocialStage)  # each rewards what the one before it does, and more
+
 
 class SystemsConfig(Section):
     observations: Literal["hybrid", "full", "compact"] = Field(
@@ -32,7 +35,7 @@ class SystemsConfig(Section):
 
 
 class StagesConfig(Section):
-    social_rewards: Literal["OFF", "C1", "C2", "C3"] = Field(
+    social_rewards: SocialStage = Field(
         "C1", description="Social rewards: none, C1 good chats, C2 also avoiding rivals, C3 also reconciliation."
     )
 
