@@ -128,7 +128,7 @@ class TrajectoryRecorder(Probe):
         self._take(decision._asdict())
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
-        self._take({"rewards": world.rewards, "terms": world.terms, "terminated": world.terminated, "truncated": world.truncated})
+        self._take(self._told(world, "step"))
         self.steps += 1
 
     def bootstrap(self, values: Array) -> None:
@@ -136,9 +136,13 @@ class TrajectoryRecorder(Probe):
         seen = self._moment(self.vec) | {"values": values}
         self._take({name: value for name, value in seen.items() if FIELDS[name].after})
 
-    def _moment(self, vec: VectorTown) -> dict[str, Array | None]:
-        seen: dict[str, Array | None] = {"features": vec.features, "masks": vec.masks, "active": vec.active, "maps": vec.maps}
-        return seen | ({"starts": vec.starts} if "starts" in self._columns else {})
+    def _moment(self, vec: VectorTown) -> dict[str, Array]:
+        return self._told(vec, "moment") | ({"starts": vec.starts} if "starts" in self._columns else {})
+
+    def _told(self, vec: VectorTown, origin: str) -> dict[str, Array]:
+        """The buffers of the towns that are columns of this origin."""
+        buffers = vec.buffers._asdict()
+        return {name: buffers[name] for name in self._columns if FIELDS[name].origin == origin and name in buffers}
 
     def _take(self, found: Mapping[str, Array | None]) -> None:
         for name, value in found.items():
