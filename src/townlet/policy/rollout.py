@@ -15,7 +15,7 @@ import numpy as np
 from townlet.envs.vector import VectorTown
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.manifest import PREFIX
-from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
+from townlet.policy.replay import ReplayDataset
 from townlet.policy.runtime import Decision, PolicyRuntime, values_of
 from townlet.policy.sample import SCHEMA_VERSION, CaptureNote, PolicyNote, ReplaySample, SampleMeta
 from townlet.policy.sample_metrics import sample_metrics
@@ -259,8 +259,8 @@ class RolloutBuffer(TrajectoryRecorder):
 
     def build_dataset(self, policy: PolicyRuntime, **options: Any) -> ReplayDataset:
         """The same interface as a dataset read from files, without files."""
-        samples = list(self.samples(source_of(self.vec, policy, ticks=self.steps * self.vec.interval)))
-        return ReplayDataset(ReplayDatasetConfig(**({"label": "rollout"} | options)), samples)
+        source = source_of(self.vec, policy, ticks=self.steps * self.vec.interval)
+        return ReplayDataset.of(tuple(self.samples(source)), **options)
 
 
 def source_of(vec: VectorTown, acting: PolicyRuntime, *, ticks: int, prefix: str = PREFIX) -> SampleSource:
