@@ -286,12 +286,8 @@ class OfflineLearner(PPOLearner):
         if self.spec.normalize_observations and float(self.network.observation_count[0]) == 0.0:
             self.track_observations(seen.features[:steps][legal])
         if float(self.network.value_count[0]) == 0.0:
-            gamma = self.ppo.gamma
-            mean = float(seen.rewards[legal].mean(dtype=np.float64))
-            ahead = np.full(seen.rewards.shape, mean / max(1.0 - gamma, 1e-3))
-            self.track_returns(
-                estimates.discounted_returns(seen.rewards, seen.terminated, seen.truncated, ahead, gamma=gamma)[legal]
-            )
+            returns = estimates.returns_of_data(seen.rewards, legal, seen.terminated, seen.truncated, gamma=self.ppo.gamma)
+            self.track_returns(returns[legal])
         for network in (self.critic, self.target):
             if network is not None:
                 for name, buffer in self.network.named_buffers():
