@@ -294,7 +294,7 @@ class TrainingConfig(Section):
         return self
 
     def with_epochs(self, epochs: int) -> str:
-        """The override that gives a run so many epochs; an anneal run, in each of its PPO stages."""
+        """The override that gives a run this many epochs (an anneal run: each of its PPO stages)."""
         if self.source == "anneal":
             stages = [stage.model_dump() | ({"epochs": epochs} if stage.mode == "ppo" else {}) for stage in self.anneal_schedule]
             return f"training.anneal_schedule={json.dumps(stages)}"

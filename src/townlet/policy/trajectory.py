@@ -2,8 +2,8 @@
 """One trajectory: what residents saw, did and got. A column is declared once: buffers, files, batches and exports follow.
 
 The first axis is time, T decisions. What comes next is the batch: `(T, E, N, …)` towns and slots in a rollout, `(T, B, …)` lives
-side by side, `(T, …)` one life. Row t holds the observation *before* action t and what came of it. Columns with a row more
-(`after`) show in it what the last action led to; samples from before 1.2 lack that row of the observation.
+side by side, `(T, …)` one life. Row t holds the observation *before* action t and what came of it. Columns with one more
+row (`after`) show in it what the last action led to; samples from before 1.2 lack that row of the observation.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Column(NamedTuple):
     dtype: str
     origin: str  # who knows it: the `moment` of a decision, the `decision`, the `step` it led to; "" for what is worked out later
     meaning: str
-    after: bool = False  # it may have a row more
+    after: bool = False  # it may have one more row
     disk: str = ""  # its name in a sample file; "" where it is not stored
     since: str = ""  # version of the sample file that brought it
     also: tuple[str, ...] = ()  # dtypes that a file may have instead of its own
     optional: bool = False  # a file may lack it
-    last: str = ""  # name in a sample file of the row more; without one it is part of the array
+    last: str = ""  # name in a sample file of that one more row; without a name it is part of the array
 
 
 def column(axes: str, dtype: str, origin: str, meaning: str, **more: Any) -> Any:
@@ -54,7 +54,7 @@ class Trajectory:
         "", "f4", "decision", "of that action under the policy that acted", disk="old_log_probs", since="1.0"
     )
     values: Array = column(
-        "", "f4", "decision", "what the critic expected; the row more bootstraps what was cut off",
+        "", "f4", "decision", "what the critic expected; the last row bootstraps what was cut off",
         after=True, disk="value_preds", since="1.0",
     )  # fmt: skip
     rewards: Array = column("", "f4", "step", "what it brought", disk="rewards", since="1.0")

@@ -342,7 +342,7 @@ RULES = np.dtype(
     + [("profiles", "f8", (len(PROFILES), 3)), ("profile_weights", "f8", (len(PROFILES), MAX_NEEDS))]
     + [("need_decay", "f8", (2, MAX_NEEDS)), ("need_sufficient_above", "f8", (MAX_NEEDS,))]  # decay awake and asleep
     + [("deadly_need", "i8", (MAX_NEEDS,))]  # the first rules["deadly"]: needs that end in a collapse …
-    + [("deadly_below", "f8", (MAX_NEEDS,)), ("deadly_ticks", "i8", (MAX_NEEDS,))]  # … at or below this for so many ticks
+    + [("deadly_below", "f8", (MAX_NEEDS,)), ("deadly_ticks", "i8", (MAX_NEEDS,))]  # … at or below this for this many ticks
 )
 
 

@@ -50,7 +50,7 @@ class Demonstrations:
 
 
 def watch_script(collector: Collector, decisions: int, *, epsilon: float, gamma: float) -> Demonstrations:
-    """The script, ε-soft, in every town of a batch for so many decisions; a town is an episode."""
+    """The script, ε-soft, in every town of a batch for this many decisions; a town is an episode."""
     rollout = collector.collect(None, decisions, epsilon=epsilon)
     towns, slots = rollout.actions.shape[1:]
     seen, lives = rollout.flat().decisions(), {}

@@ -35,7 +35,7 @@ TOWN_FIELDS = (
 
 
 def town_record(tally: EventTally, resident_days: float) -> Record:
-    """The town fields of an epoch in which residents lived so many days together."""
+    """The town fields of an epoch; `resident_days` is the sum of the days that its residents lived."""
     due, waits = tally.shifts_due(), tally.waits()
     per_resident = np.bincount(np.unique(waits[:, :3], axis=0, return_inverse=True)[1].ravel(), waits[:, 3])
     conflicts, exits, chats = tally.count(QUEUE_CONFLICT), tally.count(EXIT), tally.count(CHAT_SUCCESS)
