@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from townlet.config.base import Clock, Coins, Id, Many, Positive, Section, Share, Ticks
+from townlet.config.base import DAY, Clock, Coins, Id, Many, Positive, Section, Share, Ticks
 from townlet.config.needs import THREE
 from townlet.config.town import RewardsConfig, SocialStage
 from townlet.files import leads_inside
@@ -37,7 +37,7 @@ class PolicyConfig(Section):
         "ticks, or single moves (every tick).",
     )
     decision_interval: int = Field(
-        10, ge=1, le=1440, description="Ticks per decision of options and candidates; the primitive level decides every tick."
+        10, ge=1, le=DAY, description="Ticks per decision of options and candidates; the primitive level decides every tick."
     )
     calm_rivalry_ticks: Positive = Field(
         40.0, description="What a rivalry of 1 at an object costs in the ranking of `calm`, in ticks."
