@@ -7,13 +7,14 @@ import re
 import runpy
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from places import ROOT, Call
 from townlet import optional
-from townlet.cli.train import BOTH_WAYS, SWITCHES, VALUES, train
+from townlet.cli.train import ALGORITHMS, BOTH_WAYS, MODES, SWITCHES, VALUES, train
+from townlet.config.learning import TrainingConfig
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.sealed import SEAL, write_sealed
 from townlet.telemetry.ndjson import read_records
@@ -31,6 +32,13 @@ FOUNDING = """
     --ppo-num-epochs --ppo-mini-batch-size --ppo-num-mini-batches --ppo-gae-lambda --ppo-gamma --max-grad-norm
     --ppo-value-clip --ppo-normalize-advantages --ppo-no-normalize-advantages
 """
+
+
+def test_the_flags_offer_the_modes_and_algorithms_of_the_config() -> None:
+    """They stand in both, so that `townlet train --help` need not load the config."""
+    keys = TrainingConfig.model_fields
+    assert get_args(keys["source"].annotation) == MODES
+    assert {*get_args(keys["algorithm"].annotation)} == {*ALGORITHMS, "ppo"}
 
 
 @pytest.fixture

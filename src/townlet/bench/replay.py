@@ -35,7 +35,7 @@ FULL, SHORT = 2_000_000_000, 100_000_000  # bytes of generated samples
 
 
 def generate(folder: Path, size: int) -> int:
-    """About so many bytes of samples that a network of the scenario can read; returns how many."""
+    """Write samples that a network of the scenario can read, about this many bytes; returns how many."""
     vec = VectorTown(SCENARIO, 1)
     return write_generated(folder, max(4, size // SAMPLE_BYTES), source=source_of_tables(vec.catalogue, vec.spec))
 

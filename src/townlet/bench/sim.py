@@ -84,7 +84,7 @@ class Timed:
         self._loop = SimulationLoop(vec, policy, [self.watch])
 
     def run(self, decisions: int) -> float:
-        """Seconds of the processor in so many steps."""
+        """Processor seconds of this many steps."""
         self.watch.clear()
         self._loop.run_decisions(decisions)
         return self.watch.seconds

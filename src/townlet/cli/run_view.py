@@ -107,7 +107,7 @@ TILE_STYLES = {"wall": "bright_black", "road": "bright_black"}
 
 
 class TownView(Probe):
-    """The map, everybody's needs and what they do, tick by tick: so many a second from tick `first` on."""
+    """The map, everybody's needs and what they do, tick by tick: `speed` ticks a second, from tick `first` on."""
 
     def __init__(self, vec: VectorTown, speed: float, first: int, stop: StopFlag) -> None:
         self.speed, self.first, self.stop = speed, first, stop

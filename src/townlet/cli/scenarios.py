@@ -113,7 +113,7 @@ def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
 
 
 def _drawing(config: SimulationConfig, plan: Plan) -> str:
-    from townlet.config.base import clock
+    from townlet.config.base import DAY, clock
     from townlet.scenarios.plan import TILE_MARKS
     from townlet.scenarios.random_town import MARKS, picture
 
@@ -129,7 +129,7 @@ def _drawing(config: SimulationConfig, plan: Plan) -> str:
         lines += [f"a map of {columns} × {rows} tiles, too wide to draw here", ""]
     shown = 40
     for job in plan.jobs[:shown]:
-        lines.append(f"job {job.id}: {job.site}, {clock(job.start)} to {clock((job.start + job.length) % 1440)}")
+        lines.append(f"job {job.id}: {job.site}, {clock(job.start)} to {clock((job.start + job.length) % DAY)}")
     for one in plan.residents[:shown]:
         lines.append(f"{one.id}: lives in {one.home}, works as {one.job or '–'}")
     if len(plan.residents) > shown:

@@ -6,13 +6,13 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from townlet.config.base import Clock, Coins, Id, Many, Section, Signed, Ticks
+from townlet.config.base import DAY, Clock, Coins, Id, Many, Section, Signed, Ticks
 
 
 class AffordanceSpec(Section):
     id: Id = Field(description="Name of the affordance.")
     objects: Annotated[tuple[Id, ...], Many] = Field(min_length=1, description="Kinds of object that offer it.")
-    ticks: int = Field(ge=1, le=1440, description="Length of a whole use.")
+    ticks: int = Field(ge=1, le=DAY, description="Length of a whole use.")
     effects: dict[Id, Signed] = Field(
         default_factory=dict, description="Need → what a whole use gives or takes, in equal parts over its ticks."
     )

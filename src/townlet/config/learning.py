@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from townlet.config.base import Clock, Coins, Id, Many, Positive, Section, Share, Ticks
+from townlet.config.base import DAY, Clock, Coins, Id, Many, Positive, Section, Share, Ticks
 from townlet.config.needs import THREE
-from townlet.config.town import RewardsConfig
+from townlet.config.town import RewardsConfig, SocialStage
 from townlet.files import leads_inside
 from townlet.names import Name
 
@@ -37,7 +37,7 @@ class PolicyConfig(Section):
         "ticks, or single moves (every tick).",
     )
     decision_interval: int = Field(
-        10, ge=1, le=1440, description="Ticks per decision of options and candidates; the primitive level decides every tick."
+        10, ge=1, le=DAY, description="Ticks per decision of options and candidates; the primitive level decides every tick."
     )
     calm_rivalry_ticks: Positive = Field(
         40.0, description="What a rivalry of 1 at an object costs in the ranking of `calm`, in ticks."
@@ -157,7 +157,7 @@ class AnnealStage(Section):
 
 class SocialRewardStage(Section):
     cycle: int = Field(ge=0, description="From this stage or epoch on …")
-    stage: Literal["OFF", "C1", "C2", "C3"] = Field(description="… social rewards are these.")
+    stage: SocialStage = Field(description="… social rewards are these.")
 
 
 class AnnealGuardsConfig(Section):
@@ -294,7 +294,7 @@ class TrainingConfig(Section):
         return self
 
     def with_epochs(self, epochs: int) -> str:
-        """The override that gives a run so many epochs; an anneal run, in each of its PPO stages."""
+        """The override that gives a run this many epochs (an anneal run: each of its PPO stages)."""
         if self.source == "anneal":
             stages = [stage.model_dump() | ({"epochs": epochs} if stage.mode == "ppo" else {}) for stage in self.anneal_schedule]
             return f"training.anneal_schedule={json.dumps(stages)}"

@@ -164,7 +164,7 @@ class SimulationConfig(Section):
         return self.scenario.episode_ticks / self.world.ticks_per_day
 
     def lasting(self, ticks: int) -> Self:
-        """The same town with episodes of so many ticks."""
+        """The same town with episodes of this many ticks."""
         if not 1 <= ticks <= LONGEST:
             raise UsageError(f"an episode of {ticks:,} ticks is asked for, expected 1 to {LONGEST:,}")
         return self.model_copy(update={"scenario": self.scenario.model_copy(update={"episode_ticks": ticks})})

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from townlet.config.base import (
+    DAY,
     DISPLAY_ONLY,
     Clock,
     Coins,
@@ -135,7 +136,7 @@ class GenerateConfig(Section):
     shifts: Annotated[tuple[Clock, ...], Many] = Field(
         (540,), min_length=1, description="Starts of shifts, taken in turn by the workers of a place."
     )
-    shift_ticks: Ticks = Field(240, ge=1, lt=1440, description="Length of a shift.")
+    shift_ticks: Ticks = Field(240, ge=1, lt=DAY, description="Length of a shift.")
     wage: Wage = Field(0.0035, description="Coins per tick present.")
     services: Literal["at_home", "apart"] = Field(
         "at_home", description="Showers, stoves, fridges and tables stand in the homes, or in blocks of their own."
@@ -150,8 +151,8 @@ class ScenarioConfig(Section):
     description: str = Field(
         "", description="One or two sentences: what happens here and why it is worth a look.", json_schema_extra=DISPLAY_ONLY
     )
-    start: Clock = Field(360, lt=1440, description="Clock time at which an episode begins.")
-    episode_ticks: Ticks = Field(1440, ge=1, description="Length of an episode in ticks.")
+    start: Clock = Field(360, lt=DAY, description="Clock time at which an episode begins.")
+    episode_ticks: Ticks = Field(DAY, ge=1, description="Length of an episode in ticks.")
     generate: GenerateConfig | None = Field(
         None, description="A town built from a few numbers on a map of `size`, instead of a map."
     )

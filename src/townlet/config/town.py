@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
 from townlet.config.base import (
+    DAY,
     Clock,
     Coins,
     Day,
@@ -24,6 +25,9 @@ from townlet.config.base import (
 )
 from townlet.config.scenario import PROFILES, PersonalityConfig, Profile
 
+SocialStage = Literal["OFF", "C1", "C2", "C3"]
+SOCIAL_STAGES: tuple[SocialStage, ...] = get_args(SocialStage)  # each rewards what the one before it does, and more
+
 
 class SystemsConfig(Section):
     observations: Literal["hybrid", "full", "compact"] = Field(
@@ -32,7 +36,7 @@ class SystemsConfig(Section):
 
 
 class StagesConfig(Section):
-    social_rewards: Literal["OFF", "C1", "C2", "C3"] = Field(
+    social_rewards: SocialStage = Field(
         "C1", description="Social rewards: none, C1 good chats, C2 also avoiding rivals, C3 also reconciliation."
     )
 
@@ -114,10 +118,10 @@ class StockConfig(Section):
 
 class EconomyConfig(Section):
     rent: Coins = Field(0.40, description="Coins a day; what a wallet cannot pay is owed and taken from the next income.")
-    rent_at: Clock = Field(0, lt=1440, description="Clock time at which rent is due.")
+    rent_at: Clock = Field(0, lt=DAY, description="Clock time at which rent is due.")
     first_wallet: Coins = Field(1.0, description="Coins of a resident at the start.")
     stock: StockConfig = Field(default_factory=StockConfig, description="Full stock by object kind.")
-    refill_at: Clock = Field(300, lt=1440, description="Clock time at which stocks are filled.")
+    refill_at: Clock = Field(300, lt=DAY, description="Clock time at which stocks are filled.")
 
 
 class JobConfig(Section):
@@ -129,14 +133,14 @@ class JobConfig(Section):
 
     @model_validator(mode="after")
     def _some_length(self) -> Self:
-        if (self.end - self.start) % 1440 == 0:
+        if (self.end - self.start) % DAY == 0:
             raise ValueError("a shift begins and ends at the same time; it must last between one minute and a day")
         return self
 
     @property
     def length(self) -> int:
         """Ticks of a shift."""
-        return (self.end - self.start) % 1440
+        return (self.end - self.start) % DAY
 
 
 class EmploymentConfig(Section):
@@ -292,12 +296,12 @@ class PriceSpikeConfig(PerturbationKindConfig):
 
 
 class ArrangedMeetConfig(PerturbationKindConfig):
-    resident_cooldown: Ticks = Field(1440, description="Ticks before the same resident is chosen again.")
+    resident_cooldown: Ticks = Field(DAY, description="Ticks before the same resident is chosen again.")
     min_rivalry: Share = Field(0.0, description="Only pairs above this rivalry are chosen.")
 
 
 class ScheduledPerturbation(Section):
-    at: Clock = Field(lt=1440, description="Clock time.")
+    at: Clock = Field(lt=DAY, description="Clock time.")
     kind: Id = Field(description="What happens: one of the kinds of `perturbations`.")
     duration: Ticks = Field(120, ge=1, description="Length in ticks.")
     day: Day | None = Field(None, description="Day of the episode, counted from 0; by default every day.")
@@ -335,7 +339,7 @@ class PerturbationsConfig(Section):
 
 
 class ScheduledExit(Section):
-    at: Clock = Field(lt=1440, description="Clock time.")
+    at: Clock = Field(lt=DAY, description="Clock time.")
     resident: Id = Field(description="Who leaves.")
     day: Day = Field(0, description="Day of the episode, counted from 0.")
 

@@ -338,7 +338,7 @@ class TownParallelVec:
 
 
 def most_newcomers(vec: VectorTown) -> int:
-    """Newcomers an episode can have: so many a day, for every calendar day it touches."""
+    """Newcomers an episode can have: those of a day, times the calendar days it touches."""
     first = DAY - 1 if vec.tables.rules[0]["random_start"] else vec.start_minute
     days = (first + vec.config.scenario.episode_ticks - 1) // DAY + 1
     return int(days * vec.config.lifecycle.newcomers_per_day)

@@ -106,7 +106,7 @@ def leave(box: Array, counts: Array, known: Array, args: tuple[Any, ...]) -> Any
 
 @entry
 def attend(box: Array, counts: Array, looks: int) -> None:
-    """Make the calls that are left, until none has come for so many looks; none after one that failed."""
+    """Make the calls that are left, until none has come in this many looks; none after one that failed."""
     _add(counts, ASLEEP, -1)
     looked = 0
     while True:
@@ -127,7 +127,7 @@ def attend(box: Array, counts: Array, looks: int) -> None:
 
 @entry
 def made(counts: Array, looks: int) -> bool:
-    """Whether all calls are made; so many looks are taken."""
+    """Whether all calls are made; it looks at most this many times."""
     looked = 0
     while looked < looks and _look(counts, MADE) < _look(counts, LEFT):
         looked += 1

@@ -19,7 +19,7 @@ from townlet.envs.step import Buffers, gather_events, step_towns
 from townlet.envs.threads import Call, run_in_threads
 from townlet.errors import SnapshotError, UsageError, whole_number
 from townlet.observations.spec import CONFLICT, ObservationSpec
-from townlet.scenarios.compile import CompiledTown, compile_town, empty_slots, no_ties
+from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.types import Array
 from townlet.world._jit import JIT
 from townlet.world.actions import STEPS, Catalogue
@@ -45,6 +45,8 @@ from townlet.world.state import (
     Layout,
     State,
     Tables,
+    empty_slots,
+    no_ties,
 )
 
 Scenario = str | Path | SimulationConfig

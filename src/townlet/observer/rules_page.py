@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from townlet.config.base import Section, clock
+from townlet.config.base import DAY, Section, clock
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import MEASURES
 from townlet.dto.town import RewardBreakdownDTO
@@ -229,7 +229,7 @@ def _money(config: SimulationConfig) -> str:
         (
             name,
             job.site,
-            f"{clock(job.start)}–{clock((job.start + job.length) % 1440)}",
+            f"{clock(job.start)}–{clock((job.start + job.length) % DAY)}",
             f"{job.wage * job.length:.2f}",
             f"{job.lateness_penalty:g}",
         )

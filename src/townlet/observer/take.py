@@ -55,7 +55,7 @@ class Take(FrozenStrict):
 
 
 def canonical(take: Take) -> bytes:
-    """What is not said is not written, so that a field more in a later version changes no id."""
+    """What is not set is not written, so that a new field in a later version changes no id."""
     told = {name: value for name, value in take.model_dump(mode="json").items() if value is not None and value != []}
     return sealed.canonical(told)
 

@@ -7,6 +7,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from townlet.config.base import DAY
 from townlet.config.models import SimulationConfig
 from townlet.envs.scene import Figure, Scene, Thing, look
 from townlet.envs.vector import VectorTown
@@ -22,7 +23,7 @@ MORNING = 7 * 60 + 30  # everybody wants the shower before the shift
 def town_picture(config: SimulationConfig) -> str:
     """The config's town in the morning, under scripted residents."""
     vec = VectorTown(config, 1, seed=draw_seed("evaluation", 0, config.evaluation))
-    decisions = min((MORNING - vec.start_minute) % 1440, config.scenario.episode_ticks - 1) // vec.interval
+    decisions = min((MORNING - vec.start_minute) % DAY, config.scenario.episode_ticks - 1) // vec.interval
     SimulationLoop(vec, make_policy("scripted", vec, seed=vec.seed)).run_decisions(decisions)
     return draw_town(look(vec))
 

@@ -75,7 +75,7 @@ def witnesses(stage: Stage, decision: int, slots: Iterable[int], *, full: bool =
     weighed = probabilities(policy, vec, decided)[0]
     script = _script(vec)
     forced = stage.policy.forced.get(stage.tick_of(decision), {})
-    rows = [_before(vec, slot, weighed[slot], script, stage, full) for slot in slots]
+    rows = [_before(vec, slot, weighed[slot], script, full) for slot in slots]
     shot = stage.shoot()
     after = values_of(policy, stage.vec)[0] if policy.has_values and stage.at < stage.decisions else None
     for row in rows:
@@ -105,7 +105,7 @@ def _script(vec: VectorTown) -> Array | None:
     return np.asarray(script.act(vec).actions[0])
 
 
-def _before(vec: VectorTown, slot: int, weighed: Array, script: Array | None, stage: Stage, full: bool) -> Record:
+def _before(vec: VectorTown, slot: int, weighed: Array, script: Array | None, full: bool) -> Record:
     now, me = vec.state.towns[0], vec.state.residents[0, slot]
     told: Record = {
         "tick": int(now["tick"]),

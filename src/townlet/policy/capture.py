@@ -27,7 +27,7 @@ from townlet.sim.probes import Probe
 from townlet.types import Array, Record
 
 BUFFER_BYTES = 128 << 20  # towns are run in groups whose frames fit into this …
-GROUP_LIVES = 2000  # … with about so many lives at most: a stopped capture still writes its group
+GROUP_LIVES = 2000  # … with about this many lives at most: a stopped capture still writes its group
 FRAME_BYTES = 2048  # of one decision of one resident, about
 SEEDED_RESIDENTS = 2
 LONGEST_PREFIX = 64  # with a resident's id and a number it is a name

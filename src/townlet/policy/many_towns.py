@@ -26,7 +26,7 @@ RATES = {"conflicts": QUEUE_CONFLICT, "quarrels": QUARREL, "uses": USE_START, "e
 
 
 def simulate_town(config: str, policy: str | CarriedPolicy, seed: int | None, epsilon: float, ticks: int, town: int) -> Record:
-    """The row of one town after so many ticks. The config is JSON: a process builds the layout of several towns once."""
+    """The row of one town after this many ticks. The config is JSON: a process builds the layout of several towns once."""
     vec = _layout(config, seed)
     vec.reset(first_town=town)
     counts, started = Counts(), perf_counter()

@@ -217,6 +217,11 @@ class ReplayDataset:
         self.normalizer = ConflictNormalizer.fit(self.samples()) if config.normalize_conflict_features else None
         self._buckets = self._bucket()
 
+    @classmethod
+    def of(cls, samples: Sequence[ReplaySample], **options: Any) -> Self:
+        """Of samples in memory; `options` are those of `ReplayDatasetConfig`."""
+        return cls(ReplayDatasetConfig(**{"label": "rollout", **options}), samples)
+
     @property
     def transitions(self) -> int:
         return sum(meta.timesteps for meta in self.metas)

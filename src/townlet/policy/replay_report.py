@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from townlet import files
+from townlet.config.base import DAY
 from townlet.dto.town import ObservationBatchDTO, ObservationDTO, RewardBreakdownDTO
 from townlet.errors import ReplayError, UsageError
 from townlet.policy.capture_events import read_event_records
@@ -141,7 +142,6 @@ def _compare(known: list[tuple[ReplayEntry, SampleMeta]], report: ReplayReport) 
 
 # --- figures -------------------------------------------------------------------------------------------------------------
 
-BINS = 10
 BAR = 40  # characters of the longest bar
 DRAWN = ("rivalry_max", "rivalry_avoid_count", "queue_position", "queue_ahead")  # the last: the longest queue in sight
 
@@ -165,7 +165,7 @@ class ReplayStats:
         return self.bytes / self.resident_days
 
 
-def stats(path: Path, ticks_per_day: int = 1440) -> ReplayStats:
+def stats(path: Path) -> ReplayStats:
     """The figures of a dataset in one pass, one sample in memory at a time."""
     entries = entries_of(path)
     with warnings.catch_warnings():
@@ -175,7 +175,7 @@ def stats(path: Path, ticks_per_day: int = 1440) -> ReplayStats:
         actions: Counter[str] = Counter()
         for sample in dataset.samples():
             for name, column in _drawn_columns(sample).items():
-                counts[name] = counts.get(name, np.zeros(BINS, np.int64)) + histogram(column)
+                counts[name] = counts.get(name, 0) + np.array(histogram(column))
             names = sample.meta.action_names or tuple(str(i) for i in range(sample.meta.action_dim))
             actions.update(names[i] for i in sample.actions)
         baseline = dataset.baseline_metrics()
@@ -188,7 +188,7 @@ def stats(path: Path, ticks_per_day: int = 1440) -> ReplayStats:
         residents=len({meta.agent_id for meta in metas}),
         scenarios=tuple(sorted({meta.capture.scenario for meta in metas})),
         bytes=sum(entry.sample.stat().st_size + entry.meta.stat().st_size for entry in entries),
-        resident_days=ticks / ticks_per_day,
+        resident_days=ticks / DAY,
         baseline=baseline,
         conflict={name: float(total((meta.metrics for meta in metas), name)) for name in QUEUE_COUNTS},
         actions=dict(actions.most_common()),
@@ -210,9 +210,10 @@ def draw_histogram(name: str, counts: list[int]) -> list[str]:
     total, top = max(1, sum(counts)), max(1, max(counts))
     lines = [name]
     for k, count in enumerate(counts):
+        low, high = k / len(counts), (k + 1) / len(counts)
         bar = "█" * round(BAR * count / top) or "▏"
         if count:
-            lines.append(f"  {k / BINS:.1f}–{(k + 1) / BINS:.1f} {bar:<{BAR}} {count:>8} {100 * count / total:5.1f} %")
+            lines.append(f"  {low:.1f}–{high:.1f} {bar:<{BAR}} {count:>8} {100 * count / total:5.1f} %")
     return lines
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from townlet.envs.vector import VectorTown
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.manifest import PREFIX
-from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
+from townlet.policy.replay import ReplayDataset
 from townlet.policy.runtime import Decision, PolicyRuntime, values_of
 from townlet.policy.sample import SCHEMA_VERSION, CaptureNote, PolicyNote, ReplaySample, SampleMeta
 from townlet.policy.sample_metrics import sample_metrics
@@ -128,7 +128,7 @@ class TrajectoryRecorder(Probe):
         self._take(decision._asdict())
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
-        self._take({"rewards": world.rewards, "terms": world.terms, "terminated": world.terminated, "truncated": world.truncated})
+        self._take(self._told(world, "step"))
         self.steps += 1
 
     def bootstrap(self, values: Array) -> None:
@@ -136,9 +136,13 @@ class TrajectoryRecorder(Probe):
         seen = self._moment(self.vec) | {"values": values}
         self._take({name: value for name, value in seen.items() if FIELDS[name].after})
 
-    def _moment(self, vec: VectorTown) -> dict[str, Array | None]:
-        seen: dict[str, Array | None] = {"features": vec.features, "masks": vec.masks, "active": vec.active, "maps": vec.maps}
-        return seen | ({"starts": vec.starts} if "starts" in self._columns else {})
+    def _moment(self, vec: VectorTown) -> dict[str, Array]:
+        return self._told(vec, "moment") | ({"starts": vec.starts} if "starts" in self._columns else {})
+
+    def _told(self, vec: VectorTown, origin: str) -> dict[str, Array]:
+        """The buffers of the towns that are columns of this origin."""
+        buffers = vec.buffers._asdict()
+        return {name: buffers[name] for name in self._columns if FIELDS[name].origin == origin and name in buffers}
 
     def _take(self, found: Mapping[str, Array | None]) -> None:
         for name, value in found.items():
@@ -255,8 +259,8 @@ class RolloutBuffer(TrajectoryRecorder):
 
     def build_dataset(self, policy: PolicyRuntime, **options: Any) -> ReplayDataset:
         """The same interface as a dataset read from files, without files."""
-        samples = list(self.samples(source_of(self.vec, policy, ticks=self.steps * self.vec.interval)))
-        return ReplayDataset(ReplayDatasetConfig(**({"label": "rollout"} | options)), samples)
+        source = source_of(self.vec, policy, ticks=self.steps * self.vec.interval)
+        return ReplayDataset.of(tuple(self.samples(source)), **options)
 
 
 def source_of(vec: VectorTown, acting: PolicyRuntime, *, ticks: int, prefix: str = PREFIX) -> SampleSource:

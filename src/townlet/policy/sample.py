@@ -32,8 +32,6 @@ FIRST_GENERATION_WIDTHS = (36, 81)
 SAMPLE_LIMIT = 256 << 20  # bytes of one sample's arrays
 META_LIMIT = 4 << 20
 
-OPTIONAL_ARRAYS = ("map", "expert_action", "last_map")
-
 
 class PolicyNote(FrozenStrict):
     """Which policy acted. `values` is `none` when it has no critic: value_preds are zero then and mean nothing."""
@@ -178,17 +176,17 @@ def _array_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:
     found = [f"array {name!r} is not part of the format; expected {', '.join(STORED)}" for name in arrays if name not in STORED]
     sizes = {"T": meta.timesteps, "F": len(meta.feature_names), "A": meta.action_dim, "V": meta.value_pred_steps}
     sizes |= dict(zip("CHW", meta.map_shape))
-    for name, (axes, dtypes, since) in STORED.items():
+    for name, stored in STORED.items():
         array = arrays.get(name)
         if array is None:
-            if _required(name, since, meta):
+            if stored.required_in(meta.schema_version):
                 found.append(f"array {name!r} is missing")
             continue
-        if array.dtype.name not in dtypes:
-            found.append(f"{name} has dtype {array.dtype.name}, expected {' or '.join(dtypes)}")
-        expected = tuple(sizes.get(axis, -1) for axis in axes)
+        if array.dtype.name not in stored.dtypes:
+            found.append(f"{name} has dtype {array.dtype.name}, expected {' or '.join(stored.dtypes)}")
+        expected = tuple(sizes.get(axis, -1) for axis in stored.axes)
         if array.shape != expected:
-            found.append(f"{name} has shape {array.shape}, expected {expected} as ({', '.join(axes)}) of the metadata")
+            found.append(f"{name} has shape {array.shape}, expected {expected} as ({', '.join(stored.axes)}) of the metadata")
     if meta.value_pred_steps not in (meta.timesteps, meta.timesteps + 1):
         found.append(f"value_pred_steps is {meta.value_pred_steps}, expected {meta.timesteps} or {meta.timesteps + 1}")
     if "map" not in arrays and meta.map_shape and min(meta.map_shape) > 0:
@@ -196,10 +194,6 @@ def _array_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:
     if "last_features" in arrays and ("map" in arrays) != ("last_map" in arrays):
         found.append(f"the file holds {'map' if 'map' in arrays else 'last_map'} alone, expected map and last_map, or neither")
     return found
-
-
-def _required(name: str, since: str, meta: SampleMeta) -> bool:
-    return name not in OPTIONAL_ARRAYS and since <= meta.schema_version
 
 
 def _content_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:
@@ -300,7 +294,7 @@ def interpret(found: dict[str, object], arrays: Mapping[str, Array], path: Path)
 
 def assemble(arrays: dict[str, Array], meta: SampleMeta, path: Path) -> ReplaySample:
     """A validated sample from what its two files held; one sentence with the path otherwise."""
-    absent = [name for name, (_, _, since) in STORED.items() if name not in arrays and _required(name, since, meta)]
+    absent = [name for name, stored in STORED.items() if name not in arrays and stored.required_in(meta.schema_version)]
     if absent or not set(arrays) <= set(STORED):
         raise ReplayError(f"{path}: {problems(arrays, meta)[0]}")
     arrays.setdefault("truncated", np.zeros(arrays["actions"].shape, np.bool_))

@@ -2,8 +2,8 @@
 """One trajectory: what residents saw, did and got. A column is declared once: buffers, files, batches and exports follow.
 
 The first axis is time, T decisions. What comes next is the batch: `(T, E, N, …)` towns and slots in a rollout, `(T, B, …)` lives
-side by side, `(T, …)` one life. Row t holds the observation *before* action t and what came of it. Columns with a row more
-(`after`) show in it what the last action led to; samples from before 1.2 lack that row of the observation.
+side by side, `(T, …)` one life. Row t holds the observation *before* action t and what came of it. Columns with one more
+row (`after`) show in it what the last action led to; samples from before 1.2 lack that row of the observation.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ class Column(NamedTuple):
     dtype: str
     origin: str  # who knows it: the `moment` of a decision, the `decision`, the `step` it led to; "" for what is worked out later
     meaning: str
-    after: bool = False  # it may have a row more
+    after: bool = False  # it may have one more row
     disk: str = ""  # its name in a sample file; "" where it is not stored
     since: str = ""  # version of the sample file that brought it
-    stored_as: tuple[str, ...] = ()  # dtypes that a file may have
-    last: str = ""  # name in a sample file of the row more; without one it is part of the array
+    also: tuple[str, ...] = ()  # dtypes that a file may have instead of its own
+    optional: bool = False  # a file may lack it
+    last: str = ""  # name in a sample file of that one more row; without a name it is part of the array
 
 
 def column(axes: str, dtype: str, origin: str, meaning: str, **more: Any) -> Any:
@@ -42,31 +43,30 @@ class Trajectory:
 
     maps: Array | None = column(
         "CHW", "u1", "moment", "the map window around the resident",
-        after=True, disk="map", since="1.0", stored_as=("float32", "uint8"), last="last_map",
+        after=True, disk="map", since="1.0", also=("float32",), optional=True, last="last_map",
     )  # fmt: skip
     features: Array = column(
         "F", "f4", "moment", "what the resident sees, by name",
-        after=True, disk="features", since="1.0", stored_as=("float32",), last="last_features",
+        after=True, disk="features", since="1.0", last="last_features",
     )  # fmt: skip
-    actions: Array = column("", "i8", "decision", "what was done", disk="actions", since="1.0", stored_as=("int64",))
+    actions: Array = column("", "i8", "decision", "what was done", disk="actions", since="1.0")
     log_probs: Array = column(
-        "", "f4", "decision", "of that action under the policy that acted",
-        disk="old_log_probs", since="1.0", stored_as=("float32",),
-    )  # fmt: skip
+        "", "f4", "decision", "of that action under the policy that acted", disk="old_log_probs", since="1.0"
+    )
     values: Array = column(
-        "", "f4", "decision", "what the critic expected; the row more bootstraps what was cut off",
-        after=True, disk="value_preds", since="1.0", stored_as=("float32",),
+        "", "f4", "decision", "what the critic expected; the last row bootstraps what was cut off",
+        after=True, disk="value_preds", since="1.0",
     )  # fmt: skip
-    rewards: Array = column("", "f4", "step", "what it brought", disk="rewards", since="1.0", stored_as=("float32",))
-    terminated: Array = column("", "?", "step", "the life ended: an exit", disk="dones", since="1.0", stored_as=("bool",))
-    truncated: Array = column("", "?", "step", "the episode ended", disk="truncated", since="1.1", stored_as=("bool",))
+    rewards: Array = column("", "f4", "step", "what it brought", disk="rewards", since="1.0")
+    terminated: Array = column("", "?", "step", "the life ended: an exit", disk="dones", since="1.0")
+    truncated: Array = column("", "?", "step", "the episode ended", disk="truncated", since="1.1")
     masks: Array | None = column(
         "A", "?", "moment", "what the resident may do",
-        after=True, disk="action_mask", since="1.1", stored_as=("bool",), last="last_mask",
+        after=True, disk="action_mask", since="1.1", last="last_mask",
     )  # fmt: skip
     expert: Array | None = column(
         "", "i8", "decision", "what the script would do; -1 where it was not asked",
-        disk="expert_action", since="1.1", stored_as=("int64",),
+        disk="expert_action", since="1.1", optional=True,
     )  # fmt: skip
     active: Array = column("", "?", "moment", "the row takes a true decision", after=True)
     starts: Array | None = column("", "?", "moment", "the first decision of a life")
@@ -165,14 +165,22 @@ class Stored(NamedTuple):
     axes: str
     dtypes: tuple[str, ...]
     since: str
+    optional: bool
+
+    def required_in(self, version: str) -> bool:
+        return not self.optional and self.since <= version
+
+
+def _stored(about: Column, time: str, since: str) -> Stored:
+    return Stored(time + about.axes, (*about.also, np.dtype(about.dtype).name), since, about.optional)
 
 
 LAST_SINCE = "1.2"  # the version that brought the observation after the last action
 STORED: dict[str, Stored] = {
-    about.disk: Stored(("V" if about.after and not about.last else "T") + about.axes, about.stored_as, about.since)
+    about.disk: _stored(about, "V" if about.after and not about.last else "T", about.since)
     for about in FIELDS.values()
     if about.disk
-} | {about.last: Stored(about.axes, about.stored_as, LAST_SINCE) for about in FIELDS.values() if about.last}
+} | {about.last: _stored(about, "", LAST_SINCE) for about in FIELDS.values() if about.last}
 
 
 def to_disk(life: Trajectory) -> dict[str, Array]:

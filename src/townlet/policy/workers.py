@@ -46,10 +46,10 @@ class Worker(Protocol):
     """`begin(method, …)` has a method called on the worker's object, `result` waits for what it gave; one question at a time."""
 
     def begin(self, method: Callable[..., object], *args: object) -> None: ...
-    def ready(self, timeout: float) -> bool: ...  # wait at most so many seconds
+    def ready(self, timeout: float) -> bool: ...  # wait at most this many seconds
     def result(self) -> Any: ...
     def stop(self) -> None: ...  # ask a training run in it to save itself and end
-    def close(self, patience: float = PATIENCE) -> None: ...  # and wait at most so many seconds
+    def close(self, patience: float = PATIENCE) -> None: ...  # and wait at most this many seconds
 
 
 class Engine(Protocol):

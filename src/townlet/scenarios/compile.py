@@ -22,14 +22,13 @@ from townlet.world.state import (
     CANDIDATES,
     EXITS,
     JOB,
-    MAX_EDGES,
     NEAR,
     OBJECT_SPEC,
     PERTURBATIONS,
-    RESIDENT,
     SCHEDULED,
-    TIE,
     Layout,
+    empty_slots,
+    no_ties,
 )
 
 
@@ -266,13 +265,6 @@ def _nearest(order: list[PlacedObject], config: SimulationConfig, walk: Array, r
     return table
 
 
-def no_ties(residents: int) -> Array:
-    """Ties of residents who know nobody.  # (N, MAX_EDGES) TIE"""
-    ties = np.zeros((residents, MAX_EDGES), dtype=TIE)
-    ties["other"] = -1
-    return ties
-
-
 def _ties(plan: Plan, config: SimulationConfig) -> Array:
     """Feelings at the start.  # (N, MAX_EDGES) TIE"""
     slot = {one.id: n for n, one in enumerate(plan.residents)}
@@ -306,21 +298,6 @@ def _scheduled(plan: Plan, config: SimulationConfig) -> Array:
     ]
     rows += [(leave.day, leave.at, EXITS.index("scheduled"), 0, slot[leave.resident]) for leave in config.lifecycle.exits]
     return np.array(rows, dtype=SCHEDULED)
-
-
-NONE_FIELDS = (  # indices of a resident that point at nothing until something happens
-    *("below", "home", "bed", "job", "desk_x", "desk_y", "target", "move", "request", "using", "affordance", "queued", "ahead"),
-    *("behind", "called", "blocked_by", "cooldown_object", "meal_companion", "replaced_by", "exit_kind", "exit_at", "arrives_at"),
-    *("avoided", "meet_at"),
-)
-
-
-def empty_slots(count: int) -> Array:
-    """Slots in which nobody lives, and to which nobody comes.  # (N,) RESIDENT"""
-    slots = np.zeros(count, dtype=RESIDENT)
-    for name in NONE_FIELDS:
-        slots[name] = -1
-    return slots
 
 
 def settle(

@@ -106,7 +106,7 @@ def varied_towns(count: int) -> tuple[SimulationConfig, ...]:
 
 
 def sized_town(name: str, seed: int, residents: int, crowding: float, feuds: float) -> SimulationConfig:
-    """A town of so many residents in which `crowding` times as many as usual share a shower, table, café or bench, and a
+    """A town of this many residents in which `crowding` times as many as usual share a shower, table, café or bench, and a
     share of them has a feud; on the smallest square map with room for it. Stoves and fridges stay: there is enough to eat."""
     how = GenerateConfig(
         seed=seed,

@@ -28,7 +28,7 @@ class AsTold:
 class SimulationLoop:
     """Runs a batch of towns decision by decision. An episode that ends is followed by the next, at the next step.
 
-    Ticks are those of the first town; the others of a batch live through as many decisions.
+    Ticks are those of the first town; the other towns of a batch make as many decisions.
     """
 
     def __init__(self, vec: VectorTown, policy: PolicyBackend[VectorTown], hooks: Sequence[Hook[VectorTown]] = ()) -> None:
@@ -54,7 +54,7 @@ class SimulationLoop:
             self._after_step.append(hook.after_step)
 
     def decide(self) -> Decided:
-        """What everybody does next: made once per moment, taken up by `step`."""
+        """What everybody does next: decided once per moment, then used by `step`."""
         if self._decision is None:
             for look in self._before_decision:
                 look(self.vec)
@@ -62,7 +62,7 @@ class SimulationLoop:
         return self._decision
 
     def step(self) -> int:
-        """One decision of everybody; the ticks it took (none when it began an episode)."""
+        """Make one decision of everybody. Returns the ticks it took: none when it began an episode."""
         decision = self.decide()
         town = self.vec.state.towns[0]
         before, begins = int(town["tick"]), bool(town["over"])
@@ -77,7 +77,7 @@ class SimulationLoop:
         return made
 
     def run(self, ticks: int, *, stop: Callable[[], bool] | None = None) -> int:
-        """At least so many ticks, in whole decisions, or until `stop` says so; the ticks made. Hooks may finish then."""
+        """Run at least this many ticks, in whole decisions, or until `stop` says so. Returns the ticks made."""
         if ticks < 1:
             raise UsageError(f"{ticks} ticks were asked for, expected 1 or more")
         done = 0
@@ -86,11 +86,11 @@ class SimulationLoop:
         return done
 
     def run_decisions(self, count: int) -> None:
-        """So many decisions of everybody, whether they begin an episode or not."""
+        """This many decisions of everybody; a step that begins an episode counts as one."""
         for _ in range(count):
             self.step()
 
     def finish(self) -> None:
-        """Let every hook put away what it holds."""
+        """Let every hook write and close what it holds."""
         for hook in self._hooks:
             hook.finish(self.vec)

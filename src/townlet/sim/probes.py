@@ -27,13 +27,13 @@ class Probe:
     """A hook that does nothing yet."""
 
     def before_decision(self, world: VectorTown) -> None:
-        """The moment a decision is made in: its observation is there, nothing is chosen yet."""
+        """Before a decision is made: the observation is there, nothing is chosen yet."""
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
-        """Before the decision happens."""
+        """After the decision was made, before its ticks."""
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
-        """After its ticks."""
+        """After the ticks of the decision."""
 
     def finish(self, world: VectorTown) -> None:
         """At the end of the run."""
@@ -106,7 +106,7 @@ class Digests(Probe):
 
 
 class SnapshotEvery(Probe):
-    """A snapshot every so many ticks: FILE, FILE with the tick before its suffix, on the way."""
+    """A snapshot every `ticks` ticks, beside the one of the end: FILE-EPISODE-TICK with the suffix of FILE."""
 
     def __init__(self, path: Path, ticks: int, policy: str = "") -> None:
         self.path, self.ticks, self.policy = path, ticks, policy
@@ -126,7 +126,7 @@ class SnapshotEvery(Probe):
 
 
 class PictureEvery(Probe):
-    """A picture of every decision; of a long run every second one is dropped again and again."""
+    """A picture of every decision. Of a long run fewer are kept: at MOST_FRAMES every second one is dropped."""
 
     def __init__(self) -> None:
         self.every, self._steps = 1, 0

@@ -165,7 +165,7 @@ def _worth(config: SimulationConfig, uses: list[AffordanceSpec], judged: Array, 
 
 
 def _least_lack(often: float, decay: float, longest: int, ticks: int, days: float) -> tuple[float, float]:
-    """The least lack of a need per day, squared and summed over its ticks, that so many uses a day leave, and its slope in them.
+    """The least lack of a need per day, squared and summed over its ticks, with `often` uses a day; and its slope in `often`.
 
     N uses leave N + 1 gaps. One of τ ticks costs at least g(τ − 1) = ∫₀ min(1, decay × t)² dt; that is convex, so equal gaps cost
     least.

@@ -215,7 +215,7 @@ class _Search:
         return script
 
     def improve(self, steps: int) -> Array:
-        """The best plan found for so many decisions from now; the copies stand at their end afterwards.  # (T, N)"""
+        """The best plan found for the next `steps` decisions; the copies stand at their end afterwards.  # (T, N)"""
         effort, people = self.effort, self.vec.num_residents
         groups = max(2, effort.copies // max(1, effort.futures))  # plans per generation
         at_once = max(1, people // TOGETHER)

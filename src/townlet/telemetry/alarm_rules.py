@@ -34,7 +34,7 @@ EXCUSE_SHARE, EXCUSE_LEAST = 0.1, 8  # by which a field must be above its past t
 class Rule:
     """Alert when a field is above or below a threshold, or a flag is as given, for `patience` records running.
 
-    The value is the mean of the last `smoothing` records, once there are so many. With `versus` the threshold is a share on top
+    The value is the mean of the last `smoothing` records, once there are that many. With `versus` the threshold is a share on top
     of that other field of the same record; `versus` past means the median of the field's own records before those, from which
     the value must differ by the share, by `margin` on top, and by more than their spread explains. `unless` names a field that
     excuses the rule while it is well above its own past. With `anneal` only records of anneal stages count.

@@ -73,7 +73,7 @@ def image_kind(output: Path) -> str:
 
 
 def blank_figure(wide: float, tall: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
-    """An empty matplotlib Figure, of so many inches; never pyplot, so nothing is kept and no display is needed."""
+    """An empty matplotlib Figure of this size in inches; never pyplot, so nothing is kept and no display is needed."""
     require("matplotlib", "drawing a figure")
     from matplotlib.figure import Figure
 

@@ -7,6 +7,7 @@ from math import ceil, floor, isfinite
 import numpy as np
 
 from townlet.config.models import SimulationConfig, weights_of
+from townlet.config.town import SOCIAL_STAGES
 from townlet.types import Array
 from townlet.world.preconditions import NUMBER, Program, Row, both, check_length, names_of, parse
 from townlet.world.state import AFFORDANCE, HUNGER, MAX_MEALS, MONEY, RULES
@@ -48,7 +49,7 @@ def make_rules(
     r["rivalry_decay"] = config.conflict.rivalry.decay_per_tick
     r["chat_success"], r["chat_cooldown"] = ties.chat.success, ties.chat.cooldown
     r["reward_clip"], r["terminal_collapse"], r["terminal_eviction"] = rewards.clip, rewards.collapse, rewards.eviction
-    r["social_stage"] = ("OFF", "C1", "C2", "C3").index(config.features.stages.social_rewards)
+    r["social_stage"] = SOCIAL_STAGES.index(config.features.stages.social_rewards)
     r["rent"], r["first_wallet"] = money(config.economy.rent), money(config.economy.first_wallet)
     r["rent_at"], r["refill_at"] = config.economy.rent_at, config.economy.refill_at
     _fill_needs(r, config)

@@ -2,7 +2,7 @@
 
 Axes: E towns, N resident slots, M objects, H rows, W columns, A affordances, K candidates, B buildings, L layouts, Q needs.
 Needs have room for MAX_NEEDS; the first ``rules["needs"]`` are those of the config, the rest stay 0 and cost nothing. The tick
-runs over all of them: a loop of fixed length is unrolled, so a need more is no slower.
+runs over all of them: a loop of fixed length is unrolled, so one more need is no slower.
 All money is whole ten-thousandths (int64). Coordinates are (x = column, y = row). ``-1`` means "none" in every index field.
 Floats are float64 inside the tick, so that compiled and uncompiled code agree to the last bit. Indices, ticks and wallets are
 stored as int32, which halves what a tick has to fetch; purse, clock and events are int64.
@@ -117,6 +117,11 @@ RESIDENT = np.dtype(
         ("low", "u1"),  # some need was at or below the self-sufficiency line
     ]
 )
+NONE_FIELDS = (  # indices of a resident that point at nothing until something happens
+    *("below", "home", "bed", "job", "desk_x", "desk_y", "target", "move", "request", "using", "affordance", "queued", "ahead"),
+    *("behind", "called", "blocked_by", "cooldown_object", "meal_companion", "replaced_by", "exit_kind", "exit_at", "arrives_at"),
+    *("avoided", "meet_at"),
+)
 
 TIE = np.dtype(
     [
@@ -128,6 +133,22 @@ TIE = np.dtype(
         ("peak", "f8"),  # the highest rivalry since it was last above the avoidance line, 0 = never (for reconciliation)
     ]
 )
+
+
+def empty_slots(count: int) -> Array:
+    """Slots in which nobody lives, and to which nobody comes.  # (N,) RESIDENT"""
+    slots = np.zeros(count, dtype=RESIDENT)
+    for name in NONE_FIELDS:
+        slots[name] = -1
+    return slots
+
+
+def no_ties(residents: int) -> Array:
+    """Ties of residents who know nobody.  # (N, MAX_EDGES) TIE"""
+    ties = np.zeros((residents, MAX_EDGES), dtype=TIE)
+    ties["other"] = -1
+    return ties
+
 
 TOWN = np.dtype(
     [
@@ -234,9 +255,9 @@ SCHEDULED = np.dtype(
 FAR = 8191  # distance of the unreachable in packed fields
 HALF_WAIT = 20.0  # a wait of this many ticks is seen as 0.5
 HALF_DISTANCE = 20.0  # a way of this many steps is seen as 0.5
-HALF_QUEUE = 2.0  # so many people who wait are seen as 0.5
+HALF_QUEUE = 2.0  # this many people who wait are seen as 0.5
 HALF_WEIGHT = 6.0  # a told weight of conflict of this much is seen as 0.5
-HALF_OFFSET = 5.0  # another so many tiles away along one axis is seen at 0.5
+HALF_OFFSET = 5.0  # somebody this many tiles away along one axis is seen at 0.5
 
 
 class Layout(NamedTuple):
@@ -321,7 +342,7 @@ RULES = np.dtype(
     + [("profiles", "f8", (len(PROFILES), 3)), ("profile_weights", "f8", (len(PROFILES), MAX_NEEDS))]
     + [("need_decay", "f8", (2, MAX_NEEDS)), ("need_sufficient_above", "f8", (MAX_NEEDS,))]  # decay awake and asleep
     + [("deadly_need", "i8", (MAX_NEEDS,))]  # the first rules["deadly"]: needs that end in a collapse …
-    + [("deadly_below", "f8", (MAX_NEEDS,)), ("deadly_ticks", "i8", (MAX_NEEDS,))]  # … at or below this for so many ticks
+    + [("deadly_below", "f8", (MAX_NEEDS,)), ("deadly_ticks", "i8", (MAX_NEEDS,))]  # … at or below this for this many ticks
 )
 
 

@@ -282,7 +282,7 @@ def tiredness(x: np.ndarray, s: Script, free: float) -> float:
 
 @leaf
 def lack_of(x: np.ndarray, s: Script, k: int, ahead: float, free: float) -> float:
-    """How far a need will be below its line so many ticks ahead."""
+    """How far a need will be below its line in `ahead` ticks."""
     now = level(x, s, k)
     if free < 25.0 and now > 0.5:
         return 0.0  # no time left for less than an emergency

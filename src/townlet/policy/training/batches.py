@@ -137,6 +137,12 @@ def summary(table: Doubles, grads: Doubles) -> Record:
     }
 
 
+def watched_figures(watched: Array) -> Record:
+    """The field `watched` of a mini-batch: mean and largest of each of the figures (R, K)."""
+    means = watched.mean(axis=0, dtype=np.float64)
+    return {"watched": list(zip(means.tolist(), watched.max(axis=0).tolist()))}
+
+
 def legal_rows(active: Flags, masks: Flags, actions: NDArray[np.int64]) -> tuple[NDArray[np.bool_], int]:
     """Active rows whose action the mask allows (T, B), and how many active rows had another."""
     live = active.astype(bool)

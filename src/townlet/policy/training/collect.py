@@ -26,7 +26,6 @@ from townlet.types import Array
 from townlet.world.rng import DAILY, SHARE
 from townlet.world.state import EVENT
 
-IN_PLACE = ("features", "maps", "masks", "active", "rewards", "terminated", "truncated")  # buffers of the towns that are columns
 EVENT_BYTES = np.dtype((np.void, EVENT.itemsize))
 EVENTS_AT_ONCE = 16  # steps whose events are counted together: counting is a dozen calls, however many there are
 
@@ -108,9 +107,9 @@ class InPlaceRecorder(TrajectoryRecorder):
     def __init__(self, vec: VectorTown, capacity: int, leave_out: Sequence[str] = ()) -> None:
         super().__init__(vec, capacity, leave_out)
         self._own = vec.buffers
-        rows = {name: self._columns[name][FIELDS[name].after :] for name in IN_PLACE if name in self._columns}  # (T, E, N, …)
+        rows = {name: column[FIELDS[name].after :] for name, column in self._columns.items() if name in self._own._fields}
         views = {name: column.view(np.uint8) if column.dtype == bool else column for name, column in rows.items()}
-        self._rows = [self._own._replace(**dict(zip(views, row))) for row in zip(*views.values())]  # (T)
+        self._rows = [self._own._replace(**dict(zip(views, row))) for row in zip(*views.values())]  # T times (E, N, …)
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
         super().before_step(world, decision)
@@ -122,11 +121,11 @@ class InPlaceRecorder(TrajectoryRecorder):
     def end(self) -> None:
         last = self.vec.buffers._asdict()
         for name, own in self._own._asdict().items():
-            if name in IN_PLACE:
+            if name in self._columns:
                 own[...] = last[name]
         self.vec.set_buffers(self._own)
 
-    def _moment(self, vec: VectorTown) -> dict[str, Array | None]:
+    def _moment(self, vec: VectorTown) -> dict[str, Array]:
         """After the first step only what is not there already."""
         if self.steps == 0:
             return super()._moment(vec)

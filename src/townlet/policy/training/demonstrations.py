@@ -15,7 +15,7 @@ from townlet.policy.network import NetworkSpec
 from townlet.policy.replay import ReplayDataset
 from townlet.policy.training.batches import permutation
 from townlet.policy.training.collect import Collector
-from townlet.policy.training.estimates import discounted_returns
+from townlet.policy.training.estimates import returns_of_data
 from townlet.policy.training.sources import observed
 from townlet.policy.trajectory import Trajectory, joined, padded
 from townlet.types import Array
@@ -50,7 +50,7 @@ class Demonstrations:
 
 
 def watch_script(collector: Collector, decisions: int, *, epsilon: float, gamma: float) -> Demonstrations:
-    """The script, ε-soft, in every town of a batch for so many decisions; a town is an episode."""
+    """The script, ε-soft, in every town of a batch for this many decisions; a town is an episode."""
     rollout = collector.collect(None, decisions, epsilon=epsilon)
     towns, slots = rollout.actions.shape[1:]
     seen, lives = rollout.flat().decisions(), {}
@@ -58,7 +58,8 @@ def watch_script(collector: Collector, decisions: int, *, epsilon: float, gamma:
         if name in seen:
             lives[name] = seen[name].copy()
     lives["expert"] = np.maximum(lives["expert"], 0)
-    lives["returns"] = _returns(seen["rewards"], seen["active"], seen["terminated"], seen["truncated"], gamma)
+    rows = (seen["rewards"], seen["active"], seen["terminated"], seen["truncated"])
+    lives["returns"] = returns_of_data(*rows, gamma=gamma)
     state = np.zeros((towns * slots, collector.state.shape[2]), np.float32)
     return Demonstrations(Trajectory(**lives, state=state), np.repeat(np.arange(towns), slots), "scripted townspeople")
 
@@ -76,20 +77,13 @@ def read_samples(data: ReplayDataset, spec: NetworkSpec, *, gamma: float) -> Dem
         truncated = batch.truncated.copy()
         truncated[-1] |= ~batch.terminated[-1]
         shown = {name: seen[name] for name in SHOWN if name in seen}
-        shown["returns"] = _returns(batch.rewards, seen["active"], batch.terminated, truncated, gamma)
+        shown["returns"] = returns_of_data(batch.rewards, seen["active"], batch.terminated, truncated, gamma=gamma)
         parts.append(Trajectory(**{name: padded(array, longest) for name, array in shown.items()}))
     lives = joined(parts)
     lives["masks"][..., 0] |= ~lives["active"]  # a row that does not count still needs something it may do
     count = lives["actions"].shape[1]
     state = np.zeros((count, spec.state_width), np.float32)
     return Demonstrations(Trajectory(**lives, state=state), np.arange(count), data.config.label)
-
-
-def _returns(rewards: Array, active: Array, terminated: Array, truncated: Array, gamma: float) -> Array:
-    """Discounted returns. After a cut, the data's mean reward is assumed for ever."""
-    mean = float(rewards[active != 0].mean(dtype=np.float64)) if np.any(active) else 0.0
-    ahead = np.full(rewards.shape, mean / max(1.0 - gamma, 1e-3))
-    return discounted_returns(rewards, terminated, truncated, ahead, gamma=gamma)
 
 
 class Imitation(NamedTuple):

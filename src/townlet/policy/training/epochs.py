@@ -35,7 +35,7 @@ def chunks(context: TrainingContext, collector: Collector | CollectorPool) -> li
     whole, bound = horizon(context), context.config.training.rollout_mb
     if bound is None:
         return [whole]
-    fits = max(1, int(bound * 1e6 / collector.decision_bytes) - 1)  # a rollout has a row more
+    fits = max(1, int(bound * 1e6 / collector.decision_bytes) - 1)  # a rollout has one more row
     return [len(part) for part in np.array_split(np.arange(whole), -(-whole // fits))]
 
 
@@ -70,7 +70,7 @@ def scripted_share(context: TrainingContext, progress: float) -> float:
 
 
 def resident_days(decisions: int, interval: int, context: TrainingContext) -> float:
-    """Days that residents lived together while they took so many decisions."""
+    """Days lived in this many decisions, summed over residents."""
     return decisions * interval / context.config.world.ticks_per_day
 
 

@@ -70,6 +70,13 @@ def discounted_returns(rewards: Array, terminated: Array, truncated: Array, boot
     return out.astype(np.float32)
 
 
+def returns_of_data(rewards: Array, active: Array, terminated: Array, truncated: Array, *, gamma: float) -> Floats:
+    """Discounted returns of stored lives, (T, B). After a cut, the mean reward of the active rows is assumed for ever."""
+    mean = float(rewards[active != 0].mean(dtype=np.float64)) if np.any(active) else 0.0
+    ahead = np.full(rewards.shape, mean / max(1.0 - gamma, 1e-3))
+    return discounted_returns(rewards, terminated, truncated, ahead, gamma=gamma)
+
+
 def explained_variance(values: Array, returns: Array) -> float:
     """1 − Var(R − V) / Var(R); 0 when the returns do not vary."""
     spread = float(np.var(returns, dtype=np.float64)) if returns.size else 0.0

@@ -28,6 +28,7 @@ from townlet.policy.training.batches import (
     legal_rows,
     permutation,
     summary,
+    watched_figures,
 )
 from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.fused import Fused, FusedOptimizer
@@ -136,11 +137,7 @@ class PPOLearner(Acting):
         active, illegal = legal_rows(batch.active, batch.masks, batch.actions)
         if not active.any():
             raise UsageError("the batch has no active row with a legal action; nothing can be learned from it")
-        lr = estimates.linear_schedule(ppo.learning_rate, 0.0 if ppo.lr_anneal else ppo.learning_rate, progress)
-        clip = estimates.linear_schedule(ppo.clip_param, 0.0 if ppo.clip_anneal else ppo.clip_param, progress)
-        entropy_end = ppo.entropy_coef if ppo.entropy_final is None else ppo.entropy_final
-        entropy_coef = estimates.linear_schedule(ppo.entropy_coef, entropy_end, progress)
-        value_clip = ppo.value_clip
+        lr, coefficients = self._scheduled(progress)
         chosen = np.flatnonzero(active)
         values, returns, rewards, advantages = (
             column.reshape(-1)[chosen] for column in (batch.values, batch.returns, batch.rewards, batch.advantages)
@@ -149,10 +146,7 @@ class PPOLearner(Acting):
         if seen is not None:
             self._require_finite([float(seen[1].sum())], "a feature")
         if ppo.normalize_values:
-            if float(self.network.value_count[0]) == 0.0:
-                value_clip = None  # values from before the first statistics are in no units
             self.track_returns(returns)
-        coefficients = Coefficients(clip, entropy_coef, ppo.value_loss_coef, value_clip)
         columns = {"actions": batch.actions, "log_probs": batch.log_probs, "advantages": batch.advantages}
         columns |= {"returns": self._normalised(batch.returns), "values": self._normalised(batch.values)}
         if batch.watched is not None:
@@ -182,11 +176,8 @@ class PPOLearner(Acting):
                 numbers = [*terms, loss, *extra]
                 self._require_finite(numbers, "the loss")
                 table.append(numbers)
-                self.minibatches.append(dict(zip(MINIBATCH, [*terms, loss, self.passes.weight(part), 0.0])))
-                if batch.watched is not None:
-                    watched = self.passes.watched(part)  # (R, K)
-                    means = watched.mean(axis=0, dtype=np.float64)
-                    self.minibatches[-1]["watched"] = list(zip(means.tolist(), watched.max(axis=0).tolist()))
+                row: Record = dict(zip(MINIBATCH, [*terms, loss, self.passes.weight(part), 0.0]))
+                self.minibatches.append(row if batch.watched is None else row | watched_figures(self.passes.watched(part)))
                 if ppo.target_kl is not None and numbers[PPO_TERMS.index("kl_k3")] > ppo.target_kl:
                     stopped = True
                     break
@@ -215,8 +206,8 @@ class PPOLearner(Acting):
             / (rows * batch.masks.shape[-1]),
             illegal_actions=illegal,
             lr=lr,
-            clip_param=clip,
-            entropy_coef=entropy_coef,
+            clip_param=coefficients.clip,
+            entropy_coef=coefficients.entropy,
             bc_weight=bc_weight,
             **summary(np.array(table), np.array(grads)),
         )
@@ -308,6 +299,18 @@ class PPOLearner(Acting):
     def _normalised(self, returns: Floats) -> Floats:
         mean, scale = self._value_scale()
         return ((returns - mean) / scale).astype(np.float32)
+
+    def _scheduled(self, progress: float) -> tuple[float, Coefficients]:
+        """The learning rate and what weighs in the loss, at this point of the run."""
+        ppo = self.ppo
+        entropy_end = ppo.entropy_coef if ppo.entropy_final is None else ppo.entropy_final
+        no_units = ppo.normalize_values and float(self.network.value_count[0]) == 0.0  # before the first statistics
+        return estimates.linear_schedule(ppo.learning_rate, 0.0 if ppo.lr_anneal else ppo.learning_rate, progress), Coefficients(
+            clip=estimates.linear_schedule(ppo.clip_param, 0.0 if ppo.clip_anneal else ppo.clip_param, progress),
+            entropy=estimates.linear_schedule(ppo.entropy_coef, entropy_end, progress),
+            value=ppo.value_loss_coef,
+            value_clip=None if no_units else ppo.value_clip,
+        )
 
     # --- data -------------------------------------------------------------------------------------------------------
     def _cloning_data(self, batch: Trajectory) -> Any:

@@ -27,7 +27,15 @@ from townlet.policy.inference import MASKED_LOGIT
 from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training import estimates, numerics
-from townlet.policy.training.batches import PPO_TERMS, LearnerState, UpdateStats, legal_rows, permutation, summary
+from townlet.policy.training.batches import (
+    PPO_TERMS,
+    LearnerState,
+    UpdateStats,
+    legal_rows,
+    permutation,
+    summary,
+    watched_figures,
+)
 from townlet.policy.training.learner import PPOLearner
 from townlet.policy.training.numerics import Tensors, masked_log_softmax, taken
 from townlet.policy.training.sources import Lives, refuse_memory
@@ -184,8 +192,7 @@ class OfflineLearner(PPOLearner):
                 "grad_norm": grads[-1],
             }
             if watched:
-                kept = seen.features.reshape(-1, seen.features.shape[2])[batch.rows[chosen]][:, watched]
-                row["watched"] = list(zip(kept.mean(0, dtype=np.float64).tolist(), kept.max(0).tolist()))
+                row |= watched_figures(seen.features.reshape(-1, seen.features.shape[2])[batch.rows[chosen]][:, watched])
             self.minibatches.append(row)
         self.updates += 1
         return UpdateStats(
@@ -286,12 +293,8 @@ class OfflineLearner(PPOLearner):
         if self.spec.normalize_observations and float(self.network.observation_count[0]) == 0.0:
             self.track_observations(seen.features[:steps][legal])
         if float(self.network.value_count[0]) == 0.0:
-            gamma = self.ppo.gamma
-            mean = float(seen.rewards[legal].mean(dtype=np.float64))
-            ahead = np.full(seen.rewards.shape, mean / max(1.0 - gamma, 1e-3))
-            self.track_returns(
-                estimates.discounted_returns(seen.rewards, seen.terminated, seen.truncated, ahead, gamma=gamma)[legal]
-            )
+            returns = estimates.returns_of_data(seen.rewards, legal, seen.terminated, seen.truncated, gamma=self.ppo.gamma)
+            self.track_returns(returns[legal])
         for network in (self.critic, self.target):
             if network is not None:
                 for name, buffer in self.network.named_buffers():

@@ -124,7 +124,7 @@ class CapturedRollout:
 
     def build_dataset(self, **options: Any) -> ReplayDataset:
         """The interface of a dataset read from files, without files."""
-        return ReplayDataset(ReplayDatasetConfig(**({"label": "rollout"} | options)), self.samples)
+        return ReplayDataset.of(self.samples, **options)
 
     def frames(self) -> Iterator[RolloutFrame]:
         """Every decision as a typed frame, resident after resident."""
@@ -169,17 +169,12 @@ class ReplayDatasetService:
         return path
 
     def dataset_config(self, source: Path | str | None = None) -> ReplayDatasetConfig:
+        """The data to read, batched as `training.replay` says."""
         path = self.resolve(source)
-        replay = self.config.training.replay
-        options: dict[str, Any] = {
-            "batch_size": replay.batch_size,
-            "shuffle": replay.shuffle,
-            "seed": self.config.seed if replay.seed is None else replay.seed,
-            "drop_last": replay.drop_last,
-            "streaming": replay.streaming,
-            "prefetch": replay.prefetch,
-            "normalize_conflict_features": self.config.training.normalize_conflict_features,
-        }
+        training = self.config.training
+        options = training.replay.model_dump() | {"normalize_conflict_features": training.normalize_conflict_features}
+        if options["seed"] is None:
+            options["seed"] = self.config.seed
         if path.is_dir():
             return ReplayDatasetConfig.from_capture_dir(path, **options)
         return ReplayDatasetConfig.from_manifest(path, **options)

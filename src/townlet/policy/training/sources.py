@@ -97,7 +97,7 @@ def check_samples(data: ReplayDataset, config: SimulationConfig, *, needs_map: b
 
 
 class Lives(NamedTuple):
-    """Stored lives side by side. Observations and masks have a row more, (T + 1, B, …): what the last decision led to."""
+    """Stored lives side by side. Observations and masks have one more row, (T + 1, B, …): what the last decision led to."""
 
     seen: Trajectory  # (T, B, …), (T + 1, B, …)
     known: NDArray[np.bool_]  # (T, B): the row's next observation was stored, or its life ended
@@ -133,7 +133,7 @@ def lives_of(batches: Iterator[Trajectory]) -> Lives:
 
 
 USED = ("features", "maps", "masks", "actions", "log_probs", "rewards", "terminated", "truncated", "active", "expert")
-AFTER = tuple(name for name, about in FIELDS.items() if about.last)  # the observation, with a row more
+AFTER = tuple(name for name, about in FIELDS.items() if about.last)  # the observation, which has one more row
 
 
 def refuse_memory(spec: NetworkSpec, algorithm: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from townlet.policy.sample_metrics import RIVALRY_FIELDS
 from townlet.policy.training.batches import UpdateStats
 from townlet.sim.tally import EventTally
 from townlet.statistics import gini
@@ -25,6 +26,7 @@ COUNTED = tuple(  # a field KIND_events counts the events of that kind
     for item in FIELDS
     if item.name.endswith("_events") and (kind := item.name.removesuffix("_events")) in EVENTS and kind != "queue_conflict"
 )
+RIVALRY_FIGURES = tuple(f"{name}_{part}" for name in RIVALRY_FIELDS for part in ("mean", "max"))
 TOWN_FIELDS = (
     *("queue_conflict_events", "queue_conflict_intensity_sum", "conflict_reasons", "queue_wait_mean", "queue_wait_gini"),
     *(f"{name}_events" for name in COUNTED),
@@ -33,7 +35,7 @@ TOWN_FIELDS = (
 
 
 def town_record(tally: EventTally, resident_days: float) -> Record:
-    """The town fields of an epoch in which residents lived so many days together."""
+    """The town fields of an epoch; `resident_days` is the sum of the days that its residents lived."""
     due, waits = tally.shifts_due(), tally.waits()
     per_resident = np.bincount(np.unique(waits[:, :3], axis=0, return_inverse=True)[1].ravel(), waits[:, 3])
     conflicts, exits, chats = tally.count(QUEUE_CONFLICT), tally.count(EXIT), tally.count(CHAT_SUCCESS)
@@ -75,9 +77,8 @@ class RivalryTally:
 
     def record(self) -> Record:
         means = np.asarray(self.batches, np.float64).mean(axis=0) if self.batches else np.zeros(4)
-        names = ("rivalry_max_mean", "rivalry_max_max", "rivalry_avoid_count_mean", "rivalry_avoid_count_max")
         return {
-            **{f"conflict.{name}_avg": float(value) for name, value in zip(names, means)},
+            **{f"conflict.{name}_avg": float(value) for name, value in zip(RIVALRY_FIGURES, means)},
             "rivalry_histogram": [float(n) / max(int(self.histogram.sum()), 1) for n in self.histogram],
         }
 
@@ -216,14 +217,9 @@ def batch_records(minibatches: Sequence[Mapping[str, Any]], ids: Mapping[str, An
     for number, row in enumerate(minibatches):
         figures = {name: row[learners] for name, learners in own.items() if learners in row}
         figures["transitions"] = int(figures["transitions"])
-        records.append({**shared, "batch": number, **figures, **rivalry_fields(*row["watched"])})
+        rivalry = zip(RIVALRY_FIGURES, (value for pair in row["watched"] for value in pair))
+        records.append({**shared, "batch": number, **figures, **{f"conflict.{name}": value for name, value in rivalry}})
     return records
-
-
-def rivalry_fields(rivalry_max: tuple[float, float], avoid_count: tuple[float, float]) -> dict[str, float]:
-    """The conflict fields of a mini-batch: mean and largest of the two features as they were observed."""
-    pairs = (("rivalry_max", rivalry_max), ("rivalry_avoid_count", avoid_count))
-    return {f"conflict.{name}_{part}": value for name, pair in pairs for part, value in zip(("mean", "max"), pair)}
 
 
 def diverged_record(last: Mapping[str, object], ids: Mapping[str, object]) -> Record:

@@ -32,7 +32,7 @@ def colleague(t: Town, i: int) -> int:
 
 @leaf
 def give_notice(t: Town, i: int) -> None:
-    """Too many absences in seven days; so many late shifts count as one."""
+    """Notice for too many absences in seven days; `lates_per_absence` late shifts count as one."""
     me, rules, total, lates = t.residents[i], t.rules, 0, 0
     for d in range(7):
         total += me["absences"][d]

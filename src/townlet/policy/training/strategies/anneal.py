@@ -16,7 +16,7 @@ from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.services import intervals
 from townlet.policy.training.strategies.base import TrainingStrategy
 
-STRIKES = 2  # guards that fire in so many PPO stages running end the run
+STRIKES = 2  # guards that fire in this many PPO stages in a row end the run
 
 
 class AnnealStrategy:
