@@ -201,7 +201,7 @@ def _drawn_columns(sample: ReplaySample) -> dict[str, Array]:
     columns = {name: np.clip(sample.feature(name), 0.0, 1.0) for name in DRAWN if name in names}
     queues = [i for i, name in enumerate(names) if name.endswith("_queue") and name != "in_queue"]
     if queues:
-        columns["queue_ahead"] = np.clip(sample.features[:, queues].max(axis=1), 0.0, 1.0)
+        columns["queue_ahead"] = np.clip(sample.features[: sample.steps, queues].max(axis=1), 0.0, 1.0)
     return columns
 
 

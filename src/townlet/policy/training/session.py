@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 from townlet.config.base import nearest_name
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EpochFigures, EvaluationPoint
-from townlet.errors import CheckpointError, InterruptedRun, UsageError, first_problem
+from townlet.errors import CheckpointError, DivergedError, InterruptedRun, UsageError, first_problem
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
 from townlet.policy.inference import weight_shapes
@@ -167,6 +167,12 @@ class Session:
         """Save the state; the error that ends a run which was asked to stop."""
         saved = self.save(context, scheduled=False)
         return context.stop.interruption(f"after {after}" + (f"; the state is saved in {saved}" if saved else ""))
+
+    def divergence(self, context: TrainingContext, what: str, error: DivergedError) -> DivergedError:
+        """The error that ends a run whose loss is not a number; its last checkpoint stays intact."""
+        latest = None if context.run is None else context.run.latest()
+        kept = "no checkpoint had been written yet" if latest is None else f"the last good checkpoint is {latest}"
+        return DivergedError(f"{what} diverged in epoch {self.counters.epoch + 1}: {error}; {kept}")
 
     @property
     def evaluated(self) -> bool:

@@ -140,10 +140,7 @@ class BCStrategy:
                 value_coef=bc.value_coef,
             )
         except DivergedError as error:
-            latest = None if context.run is None else context.run.latest()
-            raise DivergedError(
-                f"cloning diverged in epoch {counters.epoch + 1}: {error}; the last good checkpoint is {latest or 'none yet'}"
-            ) from error
+            raise session.divergence(context, "cloning", error) from error
         stats, _ = learner.assess_cloning(judged)
         counters.epoch += 1
         context.stop.begun = True

@@ -91,9 +91,7 @@ class PPOStrategy:
             data = self._learn(session, context, progress)
         except DivergedError as error:
             context.telemetry.write(diverged_record(counters.last, self._ids(session, context)))
-            latest = None if context.run is None else context.run.latest()
-            kept = f"the last good checkpoint is {latest}" if latest is not None else "no checkpoint had been written yet"
-            raise DivergedError(f"training diverged in epoch {counters.epoch + 1}: {error}; {kept}") from error
+            raise session.divergence(context, "training", error) from error
         require_updates(data, counters.epoch + 1, context.config.ppo.target_kl)
         counters.epoch += 1
         context.stop.begun = True
