@@ -24,7 +24,7 @@ from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, MONEY, SHIFT_ST
 OVERTAKEN = CONFLICT_REASONS.index("overtaken")
 COLLAPSE = EXITS.index("collapse")
 SHIFTS = ("shift_on_time", "shift_late", "shift_absent")
-OVER = [SHIFT_STATES.index(name) for name in ("absent", "post_shift")]
+BEGUN, OVER = ([SHIFT_STATES.index(name) for name in names] for names in (("on_time", "late"), ("absent", "post_shift")))
 ALIVE = ("conflicts", "intensity", "quarrels", "overtakes")  # per day lived: who is gone has none
 
 
@@ -93,7 +93,8 @@ class Tally(Probe):
         else:
             self._watch(present & self.slots & (day == 0)[:, None] & dawn[:, None])
         self.resident_days[dawn] += self.watched[dawn].sum(axis=1)
-        self.shift_open[dawn] = self.shift_seen[dawn] = False
+        self.shift_open[dawn] &= np.isin(residents["shift"][dawn], BEGUN)  # a night's shift is not over with the day
+        self.shift_seen[dawn] = False
         self.alive = self.watched & ~self.gone & present  # (E, N)
         self.strangers = present & ~(self.watched & ~self.gone) & (residents["life"] > 0)
         self.tick = towns["tick"].astype(np.int64)
