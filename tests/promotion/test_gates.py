@@ -63,6 +63,31 @@ def test_a_candidate_that_loses_a_founder_in_ten_fails_over_any_number_of_days(d
     assert (decision.outcome, told) == (Outcome.FAIL, {"founders": "fail"})
 
 
+def three_towns(seed: int, *shifts: Mapping[str, float]) -> Scorecard:
+    """A duel in three towns, the candidate's shift in each."""
+    parts = [duel(seed + number, shift, towns=16) for number, shift in enumerate(shifts)]
+    cases = tuple(
+        part.cases[0].model_copy(update={"name": name, "scenario": name})
+        for name, part in zip(("town_day", "rush_hour", "two_bathrooms"), parts, strict=True)
+    )
+    return parts[0].model_copy(update={"cases": cases})
+
+
+@pytest.mark.parametrize("sacrificed", [{"founders": -0.1}, {"return": -3.0}, {"attendance": -0.1}, {"lateness": 0.05}])
+def test_what_is_won_in_two_towns_does_not_buy_what_is_lost_in_the_third(sacrificed: dict[str, float]) -> None:
+    """Over all towns every one of these losses stays within its margin."""
+    card = three_towns(10, {"return": 6.0}, {"return": 6.0} | sacrificed, {"return": 6.0})
+    (metric,) = sacrificed
+    decision = decided(card, passes=1)
+    assert decision.outcome is Outcome.FAIL
+    assert [gate.metric for gate in decision.gates if gate.verdict == "fail"] == [metric]
+    assert decision.reasons[0].startswith(f"in rush_hour, {metric} is worse")
+
+
+def test_a_town_that_alone_proves_nothing_does_not_fail_the_others() -> None:
+    assert decided(three_towns(10, {"return": 6.0}, {"return": 0.0}, {"return": 6.0})).window == "pass"
+
+
 SPENDS = "dines out"  # works and comes on time; on the fifth day the first of them cannot pay
 
 

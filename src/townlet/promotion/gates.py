@@ -1,7 +1,7 @@
 """From a scorecard to a decision: pure functions of what they are given.
 
 A gate passes only on evidence: the interval of the paired difference must clear its margin. It fails when the interval lies
-wholly beyond the margin, and holds in between or when there is too little data.
+wholly beyond the margin, over all towns or in one case of several, and holds in between or when there is too little data.
 """
 
 from __future__ import annotations
@@ -50,6 +50,18 @@ def judge(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str,
     check_gate(gate)
     if gate.rule == "drift":
         return _drift(gate, scorecard, candidate, champion)
+    whole = _judge_values(gate, scorecard, candidate, champion, level)
+    if whole.verdict == "fail" or len(scorecard.cases) == 1:
+        return whole
+    for case in scorecard.cases:  # what is won in one town does not buy what is lost in another
+        alone = _judge_values(gate, scorecard.model_copy(update={"cases": (case,)}), candidate, champion, level)
+        if alone.verdict == "fail":
+            return alone.model_copy(update={"reason": f"in {case.name}, {alone.reason}"})
+    return whole
+
+
+def _judge_values(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str, level: float) -> GateResult:
+    """By the values of all cases together."""
     mine = scorecard.values(gate.metric, candidate)
     if gate.rule in ("at_least", "at_most"):
         known = [value for value in mine if value is not None]
