@@ -35,6 +35,7 @@ class ToldTown:
         self.active = np.ones((towns, residents), np.uint8)
         self.terms = np.zeros((towns, residents, len(TERMS)))
         self.happened: list[dict[str, Any]] = []
+        self.events_lost = 0
 
     def events(self) -> Any:
         rows = np.zeros(len(self.happened), EVENT)
