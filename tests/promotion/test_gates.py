@@ -13,12 +13,15 @@ from townlet.config.learning import GateConfig, PromotionConfig
 from townlet.config.loader import load_config
 from townlet.dto.evaluation import Scorecard
 from townlet.dto.promotion import Outcome, PromotionDecision
+from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.evaluation.scorecard import evaluate
 from townlet.evaluation.suites import Case
 from townlet.policy.characters import Character
+from townlet.policy.runtime import Decision, ScriptedPolicy
 from townlet.promotion.gates import decide, gates_hash, judge
 from townlet.testing import CHARACTERS, MUST_FAIL, CharacterPolicy
+from townlet.world.actions import WAIT
 
 GATES = PromotionConfig().gates
 BETTER = {"return": 4.0}
@@ -104,6 +107,23 @@ def lived() -> Scorecard:
 @pytest.mark.parametrize("name", [*MUST_FAIL, "shirker", SPENDS])
 def test_who_spends_shirks_or_comes_late_fails(lived: Scorecard, name: str) -> None:
     assert decide(lived, GATES, candidate=name, champion="scripted", passes=1, required=2).outcome is Outcome.FAIL
+
+
+class NewcomersIdle(ScriptedPolicy):
+    """The script for founders; whoever came later waits, and starves."""
+
+    def act(self, vec: VectorTown) -> Decision:
+        decided = super().act(vec)
+        return decided._replace(actions=np.where(vec.state.residents["life"] > 0, WAIT, decided.actions))
+
+
+def test_newcomers_who_starve_are_seen_by_a_gate_of_their_own_alone() -> None:
+    """As the guide says (docs/evaluation.md): founders are none the worse for it."""
+    ways = {"candidate": lambda vec: NewcomersIdle(), "champion": "scripted"}
+    card = evaluate(ways, [Case("newcomer", "newcomer", towns=6, days=3)])
+    assert not [gate.metric for gate in GATES if judge(gate, card, "candidate", "champion").verdict == "fail"]
+    theirs = GateConfig(metric="newcomer_return", rule="not_worse", bound=2.0)
+    assert judge(theirs, card, "candidate", "champion").verdict == "fail"
 
 
 def test_falling_savings_are_seen_before_anybody_has_left(lived: Scorecard) -> None:
