@@ -81,6 +81,7 @@ def test_the_linter_says_what_does_not_pay() -> None:
     lax = pay_verdict(load_config("town_day", words), days=2)
     assert not lax.ok
     assert "working does not pay in this town: over" in lax.found
+    assert lax.remedy.startswith("only 4 of 8 residents can be evicted in that time: raise lifecycle.evictions_per_day, or raise")
 
 
 def test_characters_are_policies() -> None:
