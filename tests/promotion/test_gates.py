@@ -178,6 +178,15 @@ def test_a_gate_never_passes_for_lack_of_data(rule: str) -> None:
     assert "has 2 values to judge by, 5 are needed" in result.reason
 
 
+def test_where_there_is_nothing_of_the_kind_more_towns_are_no_remedy() -> None:
+    """A town without jobs has no attendance, however often it is measured."""
+    nothing = {**town_days(0, 12), "attendance": [None] * 12}
+    card = scorecard([policy_card("candidate", nothing), policy_card("champion", nothing)])
+    result = judge(GateConfig(metric="attendance", rule="not_worse", bound=0.05), card, "candidate", "champion")
+    assert (result.verdict, result.pairs) == ("hold", 0)
+    assert result.reason.endswith("leave this gate out where there is nothing of the kind, such as no job or no wait")
+
+
 def test_a_drift_gate_without_a_value_holds() -> None:
     nothing = {**town_days(0, 12), "wait_mean": [None] * 12}
     card = scorecard([policy_card("candidate", nothing), policy_card("champion", nothing)])

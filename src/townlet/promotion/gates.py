@@ -139,9 +139,9 @@ def _drift(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str
 
 
 def _too_little(gate: GateConfig, count: int) -> GateResult:
-    return _result(
-        gate, "hold", None, count, f"{gate.metric} has {count} values to judge by, {MIN_PAIRS} are needed; evaluate more towns"
-    )
+    nothing = "leave this gate out where there is nothing of the kind, such as no job or no wait"
+    remedy = "evaluate more towns" if count else nothing
+    return _result(gate, "hold", None, count, f"{gate.metric} has {count} values to judge by, {MIN_PAIRS} are needed; {remedy}")
 
 
 def _result(gate: GateConfig, verdict: Verdict, interval: Interval | None, pairs: int, reason: str) -> GateResult:
