@@ -46,8 +46,10 @@ def iqm(x: ArrayLike) -> float:
 def mean_interval(x: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Interval:
     """The mean and its interval: Student's for fewer than ten values, else a bootstrap of Student's t, which hears skew.
 
-    mean − q × s / √n for the quantiles q of t* = (mean* − mean) √n / s* over resamples. When more resamples are constants than
-    a tail holds (all but a few values are equal), its quantile is infinite, and Student's table stands in.
+    mean − q × s / √n for the quantiles q of t* = (mean* − mean) √n / s* over resamples, within the least and the greatest value:
+    where all but a few values are almost equal, resamples without those few have so small an s* that q knows no bounds. When
+    more resamples are constants than a tail holds (all but a few values are equal), its quantile is infinite, and Student's
+    table stands in.
     """
     values = _sample(x)
     plain = student_interval(values, level=level)
@@ -62,7 +64,8 @@ def mean_interval(x: ArrayLike, *, level: float = 0.95, resamples: int = 2000, s
     t = (drawn.mean(axis=1) - plain.value) / drawn.std(axis=1, ddof=1)
     low, high = np.quantile(t, ((1 - level) / 2, (1 + level) / 2))
     spread = float(values.std(ddof=1))
-    return Interval(plain.value, plain.value - float(high) * spread, plain.value - float(low) * spread)
+    ends = plain.value - float(high) * spread, plain.value - float(low) * spread
+    return Interval(plain.value, max(ends[0], float(values.min())), min(ends[1], float(values.max())))
 
 
 def paired_difference(

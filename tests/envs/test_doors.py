@@ -141,7 +141,7 @@ def test_many_towns_are_the_towns_one_by_one() -> None:
     many = townlet.parallel_vec("queue_conflict", 3, seed=4, names="numbered")
     ones = [townlet.parallel_env("queue_conflict", seed=4, town=k, agents="fixed", names="numbered") for k in range(3)]
     assert repr(many) == "<TownParallelVec queue_conflict: 3 towns × 3 agents>"
-    seen, _ = many.reset()
+    seen, _ = many.reset(options={})  # as every PettingZoo environment takes them
     starts = [env.reset()[0] for env in ones]
     for _ in range(4):
         for agent in many.agents:

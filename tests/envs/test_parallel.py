@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -140,6 +143,27 @@ def test_reset_without_a_seed_is_the_next_episode_and_with_one_the_first() -> No
     np.testing.assert_array_equal(rows[0], rows[2])
     np.testing.assert_array_equal(rows[1], rows[3])
     assert (rows[0] != rows[1]).any()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["deepcopy", "pickle"])
+def test_a_copy_in_the_middle_of_a_day_goes_on_as_the_original(copied: Callable[[TownParallelEnv], TownParallelEnv]) -> None:
+    """The map of an observation, too: it is written through a view, which a copy has to make anew."""
+    env, rng = townlet.parallel_env("newcomer"), np.random.default_rng(1)
+    seen, _ = env.reset(seed=4)
+
+    def choose() -> dict[str, int]:
+        return {agent: int(rng.choice(np.flatnonzero(one["action_mask"]))) for agent, one in seen.items() if agent in env.agents}
+
+    for _ in range(30):
+        seen, *_ = env.step(choose())
+    twin = copied(env)
+    for _ in range(30):
+        actions = choose()
+        (seen, rewards, *_), (told, earned, *_) = env.step(actions), twin.step(actions)
+        assert rewards == earned
+        for agent, one in seen.items():
+            np.testing.assert_array_equal(one["observation"], told[agent]["observation"])
+    assert env.vec.digest() == twin.vec.digest()
 
 
 def test_copies_made_without_a_seed_are_not_twins_and_with_one_they_are() -> None:

@@ -35,6 +35,7 @@ class ToldTown:
         self.active = np.ones((towns, residents), np.uint8)
         self.terms = np.zeros((towns, residents, len(TERMS)))
         self.happened: list[dict[str, Any]] = []
+        self.events_lost = 0
 
     def events(self) -> Any:
         rows = np.zeros(len(self.happened), EVENT)
@@ -179,6 +180,27 @@ def test_shifts_fall_due_once() -> None:
     tally = told(ToldTown(), [(0.0, day), (0.0, []), (0.0, []), (0.0, [])])
     assert one(tally, "attendance") == 0.5
     assert one(tally, "lateness") == 0.5
+
+
+@pytest.mark.parametrize(("begins", "late"), [("shift_on_time", 0.0), ("shift_late", 1.0)])
+def test_a_shift_that_runs_over_the_end_of_a_day_falls_due_once(begins: str, late: float) -> None:
+    """Begun at 05:00, given up at 06:40, while days begin at six. The next one, a day later, is another."""
+    town = ToldTown(residents=1, episode=3 * DAY)
+    quiet: tuple[Any, list[dict[str, Any]]] = ([0.0], [])
+
+    def night(given_up: bool) -> list[tuple[Any, list[dict[str, Any]]]]:
+        return [quiet, quiet, ([0.0], [event(begins, actor=0)]), ([0.0], [event("shift_absent", actor=0)] if given_up else [])]
+
+    tally = told(town, [quiet])
+    for given_up in (True, False):
+        for rewards, events in night(given_up):
+            tally.before_step(tally.vec, chose(np.zeros((1, 1), dtype=np.int64)))
+            town.step(rewards, events)
+            if events:
+                town.state.residents["shift"] = SHIFT_STATES.index(EVENTS[events[0]["kind"]].removeprefix("shift_"))
+            tally.after_step(tally.vec, chose(np.zeros(0)))
+    assert tally.shifts["due"].sum() == 2.0
+    assert (one(tally, "attendance"), one(tally, "lateness")) == (0.5, late)
 
 
 def test_minutes_of_lateness_end_with_the_arrival_and_with_the_day() -> None:

@@ -139,6 +139,13 @@ def test_a_scorecard_is_the_sum_of_what_a_capture_of_the_same_towns_tells(tmp_pa
         assert measured[name].mean == pytest.approx(np.mean(values), rel=1e-6), name
 
 
+def test_a_card_is_refused_where_events_were_lost() -> None:
+    """With one row for events, residents who never work lost a quarter of their founders in a month, and not all of them."""
+    cramped = Case("cramped", "queue_conflict", towns=1, days=1, overrides=("world.event_capacity=1",))
+    with pytest.raises(UsageError, match=r"events of queue_conflict did not fit into world.event_capacity=1, so nothing can be"):
+        evaluate({"scripted": "scripted"}, [cramped])
+
+
 def test_scripted_residents_do_better_than_random_ones(card: Scorecard) -> None:
     effect = row(card, "random").effects["return"]
     assert effect.high < -5.0

@@ -13,12 +13,15 @@ from townlet.config.learning import GateConfig, PromotionConfig
 from townlet.config.loader import load_config
 from townlet.dto.evaluation import Scorecard
 from townlet.dto.promotion import Outcome, PromotionDecision
+from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.evaluation.scorecard import evaluate
 from townlet.evaluation.suites import Case
 from townlet.policy.characters import Character
+from townlet.policy.runtime import Decision, ScriptedPolicy
 from townlet.promotion.gates import decide, gates_hash, judge
 from townlet.testing import CHARACTERS, MUST_FAIL, CharacterPolicy
+from townlet.world.actions import WAIT
 
 GATES = PromotionConfig().gates
 BETTER = {"return": 4.0}
@@ -63,6 +66,31 @@ def test_a_candidate_that_loses_a_founder_in_ten_fails_over_any_number_of_days(d
     assert (decision.outcome, told) == (Outcome.FAIL, {"founders": "fail"})
 
 
+def three_towns(seed: int, *shifts: Mapping[str, float]) -> Scorecard:
+    """A duel in three towns, the candidate's shift in each."""
+    parts = [duel(seed + number, shift, towns=16) for number, shift in enumerate(shifts)]
+    cases = tuple(
+        part.cases[0].model_copy(update={"name": name, "scenario": name})
+        for name, part in zip(("town_day", "rush_hour", "two_bathrooms"), parts, strict=True)
+    )
+    return parts[0].model_copy(update={"cases": cases})
+
+
+@pytest.mark.parametrize("sacrificed", [{"founders": -0.1}, {"return": -3.0}, {"attendance": -0.1}, {"lateness": 0.05}])
+def test_what_is_won_in_two_towns_does_not_buy_what_is_lost_in_the_third(sacrificed: dict[str, float]) -> None:
+    """Over all towns every one of these losses stays within its margin."""
+    card = three_towns(10, {"return": 6.0}, {"return": 6.0} | sacrificed, {"return": 6.0})
+    (metric,) = sacrificed
+    decision = decided(card, passes=1)
+    assert decision.outcome is Outcome.FAIL
+    assert [gate.metric for gate in decision.gates if gate.verdict == "fail"] == [metric]
+    assert decision.reasons[0].startswith(f"in rush_hour, {metric} is worse")
+
+
+def test_a_town_that_alone_proves_nothing_does_not_fail_the_others() -> None:
+    assert decided(three_towns(10, {"return": 6.0}, {"return": 0.0}, {"return": 6.0})).window == "pass"
+
+
 SPENDS = "dines out"  # works and comes on time; on the fifth day the first of them cannot pay
 
 
@@ -79,6 +107,23 @@ def lived() -> Scorecard:
 @pytest.mark.parametrize("name", [*MUST_FAIL, "shirker", SPENDS])
 def test_who_spends_shirks_or_comes_late_fails(lived: Scorecard, name: str) -> None:
     assert decide(lived, GATES, candidate=name, champion="scripted", passes=1, required=2).outcome is Outcome.FAIL
+
+
+class NewcomersIdle(ScriptedPolicy):
+    """The script for founders; whoever came later waits, and starves."""
+
+    def act(self, vec: VectorTown) -> Decision:
+        decided = super().act(vec)
+        return decided._replace(actions=np.where(vec.state.residents["life"] > 0, WAIT, decided.actions))
+
+
+def test_newcomers_who_starve_are_seen_by_a_gate_of_their_own_alone() -> None:
+    """As the guide says (docs/evaluation.md): founders are none the worse for it."""
+    ways = {"candidate": lambda vec: NewcomersIdle(), "champion": "scripted"}
+    card = evaluate(ways, [Case("newcomer", "newcomer", towns=6, days=3)])
+    assert not [gate.metric for gate in GATES if judge(gate, card, "candidate", "champion").verdict == "fail"]
+    theirs = GateConfig(metric="newcomer_return", rule="not_worse", bound=2.0)
+    assert judge(theirs, card, "candidate", "champion").verdict == "fail"
 
 
 def test_falling_savings_are_seen_before_anybody_has_left(lived: Scorecard) -> None:
@@ -131,6 +176,15 @@ def test_a_gate_never_passes_for_lack_of_data(rule: str) -> None:
     result = judge(GateConfig(metric="wait_mean", rule=rule, bound=5.0), card, "candidate", "champion")
     assert result.verdict == "hold"
     assert "has 2 values to judge by, 5 are needed" in result.reason
+
+
+def test_where_there_is_nothing_of_the_kind_more_towns_are_no_remedy() -> None:
+    """A town without jobs has no attendance, however often it is measured."""
+    nothing = {**town_days(0, 12), "attendance": [None] * 12}
+    card = scorecard([policy_card("candidate", nothing), policy_card("champion", nothing)])
+    result = judge(GateConfig(metric="attendance", rule="not_worse", bound=0.05), card, "candidate", "champion")
+    assert (result.verdict, result.pairs) == ("hold", 0)
+    assert result.reason.endswith("leave this gate out where there is nothing of the kind, such as no job or no wait")
 
 
 def test_a_drift_gate_without_a_value_holds() -> None:

@@ -58,7 +58,7 @@ def promoted(checkpoint: Path) -> None:
     """Measure a checkpoint in a few short towns and promote it."""
     case = Case("short", "town_day", overrides=("scenario.episode_ticks=60",), towns=5, days=1)
     policies = {"candidate": str(checkpoint), "champion": str(DESK.release() or "scripted")}
-    card = evaluate(policies, [case], suite="short", window=DESK.next_window(checkpoint))
+    card = evaluate(policies, [case], suite="short", window=DESK.next_window())
     save_scorecard(card, Path("card.json"))
     assert DESK.evaluate(checkpoint, Path("card.json")).outcome is Outcome.PROMOTE
     assert DESK.promote(checkpoint).outcome is Outcome.PROMOTE

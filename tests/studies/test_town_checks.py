@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ends.characters import BEGIN, END, RESULTS, table
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.evaluation.score_scale import shipped_scales, town_hash
@@ -48,15 +49,24 @@ def test_over_a_month_who_fails_in_a_duty_scores_below_a_half() -> None:
 def test_where_nothing_was_chosen_a_month_ranks_as_a_day_and_no_failing_earns_half() -> None:
     """The committed lives of another window and of two other towns (`benchmarks/ends/characters.py`)."""
     found = read_json(Path("benchmarks/ends/characters.json"))["found"]
-    assert {one["town"] for one in found} == {"town_day", "two_bathrooms", "rush_hour"}
+    assert {one["town"] for one in found} == {"town_day", "two_bathrooms", "rush_hour", "market_square"}
     for one in found:
         if one["town"] == "town_day":
             in_order(one["returns"])
         if one["days"] == 28:
-            assert all(one["returns"][name] < 0.5 * one["returns"]["plain"] for name in MUST_FAIL), one["town"]
+            kept = {name: one["returns"][name] / one["returns"]["plain"] for name in MUST_FAIL}
+            if one["town"] == "market_square":  # two evictions a day are few among 200: the guide says so
+                assert 0.6 < kept.pop("always_late") < 0.7
+            assert max(kept.values()) < 0.5, one["town"]
     month = next(one["returns"] for one in found if (one["town"], one["days"]) == ("town_day", 28))
     ends = shipped_scales()[town_hash(town(28))]
     assert all((ends.score(month[name]) or 0.0) < 0.5 for name in MUST_FAIL)
+
+
+def test_the_table_of_the_guide_has_the_scores_of_todays_scale() -> None:
+    """Remake it with `python benchmarks/ends/characters.py --table`, after towns were planned anew."""
+    shown = Path("docs/evaluation.md").read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    assert shown.strip() == table(read_json(RESULTS)["found"])
 
 
 def test_the_linter_says_what_does_not_pay() -> None:
@@ -71,6 +81,7 @@ def test_the_linter_says_what_does_not_pay() -> None:
     lax = pay_verdict(load_config("town_day", words), days=2)
     assert not lax.ok
     assert "working does not pay in this town: over" in lax.found
+    assert lax.remedy.startswith("only 4 of 8 residents can be evicted in that time: raise lifecycle.evictions_per_day, or raise")
 
 
 def test_characters_are_policies() -> None:

@@ -287,7 +287,7 @@ def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, 
     from townlet.files import safe_join
     from townlet.promotion.window import measure_window
 
-    window = releases.next_window(candidate)
+    window = releases.next_window()
     with evaluating(f"window {window}", 2 * len(cases)) as progress:
         card = measure_window(releases, candidate, cases, evaluation, suite=suite, progress=progress)
     path = safe_join(releases.folder, f"scorecards/{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json")

@@ -22,14 +22,14 @@ class MeasureSpec(NamedTuple):
 
 
 MEASURES: dict[str, MeasureSpec] = {
-    "exits": MeasureSpec("exits", "per resident-day", -1, 3, "collapses and evictions of founders"),
+    "exits": MeasureSpec("exits", "per resident-day", -1, 3, "founders who left: collapses, evictions and exits of the scenario"),
     "founders": MeasureSpec("founders", "share", 1, 2, "residents of the first day who are there at the end"),
     "score": MeasureSpec("score", "0 random, 1 planner", 1, 3, "(return − random's) / (planner's − random's)"),
     "lead": MeasureSpec("lead", "0 script, 1 planner", 1, 2, "(return − script's) / (planner's − script's)"),
     "return": MeasureSpec("return", "per resident-day", 1, 2, "reward of the founders; 0 from an exit to the end"),
     "self_sufficiency": MeasureSpec("self-suff.", "share", 1, 3, "days on which every need of a resident stayed above a line"),
     "attendance": MeasureSpec("attendance", "share", 1, 3, "shifts that were not missed, of those that were due"),
-    "lateness": MeasureSpec("late", "share", -1, 3, "shifts begun late or missed before any exit, of those that were due"),
+    "lateness": MeasureSpec("late", "share", -1, 3, "shifts not begun on time, before any exit, of those that were due"),
     "late_minutes": MeasureSpec("late min", "minutes per shift", -1, 2, "from the start of a shift to a late arrival; 0 on time"),
     "conflicts": MeasureSpec("conflicts", "per resident-day", -1, 2, "queue conflicts"),
     "intensity": MeasureSpec("intensity", "per resident-day", -1, 2, "sum of the intensities of the conflicts"),

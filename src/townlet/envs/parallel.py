@@ -302,7 +302,9 @@ class TownParallelVec:
         """Of one row."""
         return spaces.Discrete(self.vec.num_actions)
 
-    def reset(self, seed: int | None = None) -> tuple[dict[str, dict[str, Array]], dict[str, dict[str, Array]]]:
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, dict[str, Array]], dict[str, dict[str, Array]]]:
         self.vec.reset(seed)
         return self._seen(), self._told()
 

@@ -148,6 +148,11 @@ class VectorTown:
         self.rewards, self.terms, self.illegal = buffers.rewards, buffers.terms, buffers.illegal
         self.terminated, self.truncated = buffers.terminated, buffers.truncated
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy, or one from a pickle: arrays that were views of its buffers are views of them again."""
+        self.__dict__.update(state)
+        self.set_buffers(self.buffers)
+
     # --- running ----------------------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, *, first_town: int | None = None) -> None:

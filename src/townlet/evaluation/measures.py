@@ -11,6 +11,7 @@ import numpy as np
 
 from townlet.dto.evaluation import MEASURES, LateRow
 from townlet.envs.vector import VectorTown
+from townlet.errors import UsageError
 from townlet.evaluation.suites import learner_slots
 from townlet.policy.sample_metrics import histogram
 from townlet.ports import Decided
@@ -24,7 +25,7 @@ from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, MONEY, SHIFT_ST
 OVERTAKEN = CONFLICT_REASONS.index("overtaken")
 COLLAPSE = EXITS.index("collapse")
 SHIFTS = ("shift_on_time", "shift_late", "shift_absent")
-OVER = [SHIFT_STATES.index(name) for name in ("absent", "post_shift")]
+BEGUN, OVER = ([SHIFT_STATES.index(name) for name in names] for names in (("on_time", "late"), ("absent", "post_shift")))
 ALIVE = ("conflicts", "intensity", "quarrels", "overtakes")  # per day lived: who is gone has none
 
 
@@ -93,7 +94,8 @@ class Tally(Probe):
         else:
             self._watch(present & self.slots & (day == 0)[:, None] & dawn[:, None])
         self.resident_days[dawn] += self.watched[dawn].sum(axis=1)
-        self.shift_open[dawn] = self.shift_seen[dawn] = False
+        self.shift_open[dawn] &= np.isin(residents["shift"][dawn], BEGUN)  # a night's shift is not over with the day
+        self.shift_seen[dawn] = False
         self.alive = self.watched & ~self.gone & present  # (E, N)
         self.strangers = present & ~(self.watched & ~self.gone) & (residents["life"] > 0)
         self.tick = towns["tick"].astype(np.int64)
@@ -114,6 +116,11 @@ class Tally(Probe):
         self._count_minutes()
         over = self.open & (towns["over"] != 0)
         self._close_day(over)
+        if over.any() and self.vec.events_lost:  # exits, shifts, conflicts and waits are known from events
+            raise UsageError(
+                f"{self.vec.events_lost} events of {self.vec.config.config_id} did not fit into world.event_capacity="
+                f"{self.vec.config.world.event_capacity}, so nothing can be counted; set it to 0 for a size by residents"
+            )
         kept, residents = (over[:, None] & self.watched & ~self.gone), self.vec.state.residents
         self.wallet[kept], self.debt[kept] = (residents[name][kept] / MONEY for name in ("wallet", "debt"))
         self.open &= ~over

@@ -260,7 +260,7 @@ The wage is paid for every minute at work during the shift. A resident who arriv
 start is **on time**. Later is **late**, which costs a penalty. A resident who is not there more than {work.absent_cutoff}
 minutes after the start, or goes away for more than {work.absence_slack} minutes, is **absent**: the shift is missed and its
 wage is lost. A colleague who is there may take over the shift and get the wage.{lates} **Lateness** is the share of shifts
-that were late or missed; **attendance** is the share of shifts that were not missed.{shifts}
+that did not begin on time; **attendance** is the share of shifts that were not missed.{shifts}
 
 The rent is {economy.rent:g} coins a day, taken at {clock(economy.rent_at)}. The first wallet holds {economy.first_wallet:g}. What
 cannot be paid becomes debt, and is taken from the next income. A day that ends in debt counts as unpaid.

@@ -1,7 +1,7 @@
 """From a scorecard to a decision: pure functions of what they are given.
 
 A gate passes only on evidence: the interval of the paired difference must clear its margin. It fails when the interval lies
-wholly beyond the margin, and holds in between or when there is too little data.
+wholly beyond the margin, over all towns or in one case of several, and holds in between or when there is too little data.
 """
 
 from __future__ import annotations
@@ -50,6 +50,18 @@ def judge(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str,
     check_gate(gate)
     if gate.rule == "drift":
         return _drift(gate, scorecard, candidate, champion)
+    whole = _judge_values(gate, scorecard, candidate, champion, level)
+    if whole.verdict == "fail" or len(scorecard.cases) == 1:
+        return whole
+    for case in scorecard.cases:  # what is won in one town does not buy what is lost in another
+        alone = _judge_values(gate, scorecard.model_copy(update={"cases": (case,)}), candidate, champion, level)
+        if alone.verdict == "fail":
+            return alone.model_copy(update={"reason": f"in {case.name}, {alone.reason}"})
+    return whole
+
+
+def _judge_values(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str, level: float) -> GateResult:
+    """By the values of all cases together."""
     mine = scorecard.values(gate.metric, candidate)
     if gate.rule in ("at_least", "at_most"):
         known = [value for value in mine if value is not None]
@@ -127,9 +139,9 @@ def _drift(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str
 
 
 def _too_little(gate: GateConfig, count: int) -> GateResult:
-    return _result(
-        gate, "hold", None, count, f"{gate.metric} has {count} values to judge by, {MIN_PAIRS} are needed; evaluate more towns"
-    )
+    nothing = "leave this gate out where there is nothing of the kind, such as no job or no wait"
+    remedy = "evaluate more towns" if count else nothing
+    return _result(gate, "hold", None, count, f"{gate.metric} has {count} values to judge by, {MIN_PAIRS} are needed; {remedy}")
 
 
 def _result(gate: GateConfig, verdict: Verdict, interval: Interval | None, pairs: int, reason: str) -> GateResult:

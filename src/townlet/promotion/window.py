@@ -1,4 +1,4 @@
-"""Measuring for promotion: candidate and champion in the same towns, on the seed of the candidate's coming window."""
+"""Measuring for promotion: candidate and champion in the same towns, on the seed of the ledger's coming window."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def measure_window(
         evaluation=evaluation,
         suite=suite,
         baseline=CHAMPION,
-        window=releases.next_window(candidate),
+        window=releases.next_window(),
         purpose="promotion",
         progress=progress,
     )

@@ -13,6 +13,7 @@ from townlet.evaluation.measures import Tally
 from townlet.evaluation.suites import draw_seed
 from townlet.policy.characters import CHARACTERS, MUST_FAIL, CharacterPolicy
 from townlet.policy.runtime import make_policy
+from townlet.scenarios.compile import compile_town
 from townlet.scenarios.lint import Verdict
 from townlet.sim.loop import SimulationLoop
 from townlet.statistics import Interval, paired_difference
@@ -72,7 +73,12 @@ def pay_verdict(config: SimulationConfig, *, days: int = MONTH) -> Verdict:
             f"residents who neglect a duty earn at most {worst:.1f} a day over {days} days, the script earns {month['plain']:.1f}"
         )
         return Verdict("pay", True, found)
-    return Verdict("pay", False, "; ".join(told), "raise rewards of work or lower what pays instead (`rewards`, `employment`)")
+    remedy = "raise rewards of work or lower what pays instead (`rewards`, `employment`)"
+    evicted, residents = config.lifecycle.evictions_per_day * days, len(compile_town(config).resident_ids)
+    if evicted < residents:
+        few = f"only {evicted} of {residents} residents can be evicted in that time"
+        remedy = f"{few}: raise lifecycle.evictions_per_day, or {remedy}"
+    return Verdict("pay", False, "; ".join(told), remedy)
 
 
 # --- sight: scripted residents who take the calm object against those who take the near one --------------------------

@@ -160,7 +160,7 @@ def test_a_promotion_window_is_on_a_seed_of_its_own(small_town: Small, tmp_path:
         return duel(0)
 
     monkeypatch.setattr("townlet.promotion.window.evaluate", measured)
-    monkeypatch.setattr("townlet.promotion.releases.Releases.next_window", lambda self, candidate: 3)
+    monkeypatch.setattr("townlet.promotion.releases.Releases.next_window", lambda self: 3)
     monkeypatch.chdir(tmp_path)
     config = small_town("evaluation.level=0.8")
     PromotionServiceAdapter(config).consider(tmp_path / "nobody", tmp_path / "card.json")
