@@ -173,7 +173,6 @@ class Page {
   /** Where the town is simulated, and how that is known to be right. */
   showEngine() {
     const { digest } = this.a.store, native = this.library.living?.parts.living.digests[this.a.head.id], box = byId("digest");
-    byId("take-over").hidden = !digest;
     box.hidden = !digest && !this.library.refused;
     box.textContent = digest ? `${native ? "✓ " : ""}simulated here · ${digest.slice(0, 8)}` : "the server's film";
     box.title = !digest ? `${this.library.refused} The page shows the server's film.` : native ? `The town runs in this page. Its state ends with the digest ${digest}, the same as the native run's.` : `The town runs in this page. Digest of its last state: ${digest}`;
