@@ -363,10 +363,30 @@ def test_search_finds_residents_things_and_times(town: Visit) -> None:
     assert town.js("townlet.who") == 2
     town.page.fill("#search", thing)
     assert thing in town.text("#search-list")
+    town.page.fill("#search", "nobody of that name")
+    assert "07:40" in town.text("#search-list")
     minute = town.js("townlet.a.head.start_minute") + 65
     town.page.fill("#search", f"{minute // 60:02d}:{minute % 60:02d}")
     town.page.press("#search", "Enter")
     assert town.tick == 65
+
+
+def test_after_a_search_the_keys_are_those_of_the_page_again(town: Visit) -> None:
+    """Space was typed into the field, and Escape, which left it, also let go of whoever had been found."""
+    person = town.js("townlet.a.head.people[2].id")
+    town.key("/")
+    town.page.keyboard.type(person)
+    town.key("Enter")
+    town.key("Space")
+    town.until("townlet.player.t > 0")
+    town.key("Space")
+    for text in (person, "nobody of that name", ""):
+        town.key("/")
+        town.page.keyboard.type(text)
+        town.key("Escape")
+        assert (town.js("townlet.who"), town.page.input_value("#search"), town.page.is_visible("#search-list")) == (2, "", False)
+    town.key("Escape")
+    assert town.js("townlet.who") == -1
 
 
 def test_compare_names_the_first_divergence(visit: Open, town_file: Path, carried: dict[str, Any]) -> None:

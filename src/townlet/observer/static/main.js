@@ -516,9 +516,10 @@ class Page {
   }
 
   letGo() {
-    if (!byId("search-list").hidden) this.closeSearch();
+    const from = /** @type {any} */ (document.activeElement);
+    if (from?.closest?.(".search")) this.closeSearch();
     else this.select(-1);
-    /** @type {any} */ (document.activeElement)?.blur?.();
+    from?.blur?.();
   }
 
   // --- words --------------------------------------------------------------------------------------------------------------
@@ -538,6 +539,7 @@ class Page {
   }
 
   closeSearch() {
+    byId("search").value = "";
     byId("search-list").hidden = true;
     byId("search").setAttribute("aria-expanded", "false");
   }
@@ -557,11 +559,11 @@ class Page {
     }
     byId("search-list").replaceChildren(...found.map(([name, kind, call]) => make("li", {}, make("button", { on: { click: () => {
       this.closeSearch();
-      byId("search").value = "";
+      byId("search").blur(); // the keys are those of the page again
       call();
-    } } }, make("span", { text: name }), make("span", { class: "soft", text: kind })))));
-    byId("search-list").hidden = !found.length;
-    byId("search").setAttribute("aria-expanded", String(found.length > 0));
+    } } }, make("span", { text: name }), make("span", { class: "soft", text: kind })))), ...(found.length ? [] : [make("li", { class: "soft none", role: "status", text: "Nobody and nothing of that name; a time is written 07:40." })]));
+    byId("search-list").hidden = !text;
+    byId("search").setAttribute("aria-expanded", String(Boolean(text)));
   }
 
   /** Where this tab stands, in the words of a link. */
