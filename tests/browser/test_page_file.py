@@ -511,6 +511,24 @@ def test_text_twice_as_large_hides_nothing(visit: Open, town_file: Path) -> None
         assert box["x"] + box["width"] <= 1280, name
 
 
+@pytest.mark.parametrize(("width", "height"), [(720, 450), (960, 540), (844, 390)])
+def test_a_page_twice_as_large_or_a_phone_on_its_side_still_shows_two_maps(
+    visit: Open, town_file: Path, width: int, height: int
+) -> None:
+    """Screens of 1440 × 900 and 1920 × 1080 at 200 %: the maps were 5 and 72 pixels high; on the phone there was none."""
+    page = visit(town_file.as_uri(), width=width, height=height)
+    for who in (-1, 1):
+        page.js("who => townlet.select(who)", who)
+        page.settle()
+        for name in ("map-a", "map-b"):
+            box = page.page.locator(f"#{name}").bounding_box()
+            assert box["height"] >= 150, name
+            assert box["width"] >= 150, name
+        footer = page.page.locator("#footer").bounding_box()
+        assert footer["y"] + footer["height"] == height
+    assert page.page.locator("#inspector").bounding_box()["y"] < footer["y"] - 100
+
+
 def test_everything_is_reached_by_the_tab_key(town: Visit) -> None:
     town.js("townlet.select(0)")
     town.until("document.querySelector('#why-not')")
