@@ -305,6 +305,41 @@ def test_a_reload_returns_to_the_moment_the_person_and_the_view(town: Visit) -> 
     town.page.wait_for_selector("body[data-ready=true]")
     town.settle()
     assert (town.tick, town.text("#who-name"), town.js("townlet.view")) == (47, who, "people")
+    assert town.js("townlet.b") is None
+
+
+def reload(page: Visit) -> None:
+    page.page.reload()
+    page.page.wait_for_selector("body[data-ready=true]")
+    page.settle()
+
+
+def test_a_reload_returns_to_both_days_whichever_they_are(town: Visit) -> None:
+    """The place was kept under the day shown as A and looked for under the one the page opens with."""
+    days = town.js("townlet.library.takes.map(take => take.id)")
+    town.js("async days => { await townlet.openA(days[1]); await townlet.openB(days[0]); townlet.seek(31); }", days)
+    reload(town)
+    assert (town.js("[townlet.a.head.id, townlet.b.head.id]"), town.tick) == (days[::-1], 31)
+
+
+def test_a_link_that_was_reloaded_keeps_what_was_made_of_it_and_one_that_is_followed_does_not(
+    visit: Open, town_file: Path
+) -> None:
+    page = visit(f"{town_file.as_uri()}#t=31&who=bob")
+    page.js("townlet.seek(50)")
+    page.js("townlet.openB(null)")
+    reload(page)
+    assert (page.tick, page.text("#who-name"), page.js("townlet.b")) == (50, "bob", None)
+    for words, tick in (("t=7", 7), ("t=31&who=bob", 31)):
+        with page.page.expect_event("load"):
+            page.js("words => { location.hash = words; }", words)
+        page.page.wait_for_selector("body[data-ready=true]")
+        assert page.tick == tick
+    page.js("townlet.seek(50)")
+    page.page.goto("about:blank")
+    page.page.goto(f"{town_file.as_uri()}#t=31&who=bob")
+    page.page.wait_for_selector("body[data-ready=true]")
+    assert page.tick == 31
 
 
 @pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])

@@ -417,6 +417,19 @@ def test_a_link_carries_what_somebody_changed(visit: Open, living_file: Path, al
     assert "cannot be read" in broken.text("#status")
 
 
+def test_a_reload_returns_to_what_somebody_changed(alive: Visit) -> None:
+    alive.js("townlet.seek(40)")
+    alive.key("b")
+    alive.page.fill("#branch-do", "perturb blackout 30")
+    alive.key("Enter")
+    alive.until("townlet.b")
+    born = alive.js("townlet.b.head.id")
+    alive.page.reload()
+    alive.page.wait_for_selector("body[data-ready=true]")
+    assert (alive.js("townlet.b.head.id"), alive.tick) == (born, 40)
+    assert alive.page.input_value("#take-b") == born
+
+
 def test_surprise_is_what_the_critic_did_not_foresee(visit: Open, studio: Studio, tmp_path: Path) -> None:
     config = load_config("rush_hour", ["scenario.episode_ticks=120", "policy.network.map_encoder=none"])
     name = policy_id(studio, str(untrained(tmp_path / "net", VectorTown(config, 1))))
