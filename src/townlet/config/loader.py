@@ -45,6 +45,23 @@ _TAGS = {"tag:yaml.org,2002:" + name for name in ("str", "int", "float", "bool",
 RUN_CONFIG = "config.json"  # in the folder of a run: its config, resolved
 
 
+class GivenAs(str):
+    """An override that somebody gave in other words than `--set`: errors name these."""
+
+    words: str
+
+    @classmethod
+    def of(cls, override: str, words: str) -> GivenAs:
+        found = cls(override)
+        found.words = words
+        return found
+
+
+def override_words(override: str) -> str:
+    """How an override was given on the command line."""
+    return override.words if isinstance(override, GivenAs) else f"--set {override:.200}{'…' * (len(override) > 200)}"
+
+
 def load_config(path_or_name: str | Path, overrides: Sequence[str] = (), *, recipe: str | None = None) -> SimulationConfig:
     """The config of a file, or of a shipped name such as `town_day`, with `a.b=c` overrides on top.
 
@@ -163,7 +180,8 @@ def _override(tree: Node, text: str) -> Node:
     key, equals, value = text.partition("=")
     if not equals or not key.strip() or any(not part for part in key.strip().split(".")):
         raise ConfigError(f"the override {text!r:.200} is not of the form section.key=value, such as ppo.learning_rate=1e-4")
-    parts, named = key.strip().split("."), f"--set {text if len(text) <= 200 else text[:200] + '…'}"
+    named = override_words(text)
+    parts = key.strip().split(".")
     if len(parts) > MAX_DEPTH:
         raise ConfigError(f"{named}: a key of {len(parts)} parts; at most {MAX_DEPTH} are read")
     return replace(tree, parts, parse_yaml(value, named, numbered=False))
