@@ -127,9 +127,8 @@ def _drift(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str
 
 
 def _too_little(gate: GateConfig, count: int) -> GateResult:
-    return _result(
-        gate, "hold", None, count, f"{gate.metric} has {count} values to judge by, {MIN_PAIRS} are needed; evaluate more towns"
-    )
+    reason = f"{gate.metric} has {count} values to judge by, {MIN_PAIRS} are needed; evaluate more towns or days"
+    return _result(gate, "hold", None, count, reason)
 
 
 def _result(gate: GateConfig, verdict: Verdict, interval: Interval | None, pairs: int, reason: str) -> GateResult:
