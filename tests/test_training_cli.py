@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def script(call: Call) -> Call:
     return partial(call, command=runpy.run_path(str(SCRIPT))["run_training"])
+
+
+def test_a_stopped_run_says_in_one_sentence_how_it_goes_on(here: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path ran into the next sentence: "… checkpoints/000001 Continue with"."""
+    pytest.importorskip("torch")
+
+    def stop(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("townlet.cli.train_progress.TrainingProgress.advance", stop)
+    code, out, err = call("train", "town_day", "--mode", "rollout", *TINY, "--epochs", 3, "--run-dir", "runs/a")
+    assert (code, out) == (143, "")
+    assert err.endswith("the state is saved in runs/a/checkpoints/000001; continue with `townlet train --resume runs/a`\n")
 
 
 def test_every_founding_flag_is_there() -> None:

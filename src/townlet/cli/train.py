@@ -169,7 +169,7 @@ def train_command(source: str | None, flags: Flags, *, always_train: bool) -> No
         try:
             result = orchestrator.run(mode, options)
         except InterruptedRun as error:
-            error.args = (f"{error} Continue with `townlet train --resume {run_dir}`.",)
+            error.args = (f"{error}; continue with `townlet train --resume {run_dir}`",)
             raise
     _publish(result, f"{config.config_id}, {mode}", flags, plots=flags["plots"] and mode != "bc")
 
