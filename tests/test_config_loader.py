@@ -574,6 +574,49 @@ def test_overrides_reach_into_lists_and_the_last_one_wins(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a:\n  b: 1\n c: 2\n", ":3: this is not valid YAML: did not find expected key; keys of one section begin in the same"),
+        ("seed:5\nx: 1\n", ":2: this is not valid YAML: mapping values are not allowed in this context; after the colon"),
+        ("seed: 1\nb\nc: 2\n", "could not find expected ':'; after the colon of a key comes a space"),
+        ("seed: {b: 1\nd: 3\n", "did not find expected ',' or '}'; entries between { and } have a comma between them"),
+        ("a: [1, 2\nb: 3\n", "did not find expected ',' or ']'; entries between [ and ] have a comma between them"),
+        ("a:\n  - x\n  y: 1\n", "did not find expected '-' indicator; every entry of a list begins with a -"),
+        ("a: 'x\nb: 1\n", "found unexpected end of stream; a quote is opened and never closed"),
+        ("a: @x\n", "found character that cannot start any token; put the text into quotes"),
+        (" a: 1\nb: 2\n", "did not find expected <document start>; keys of one section begin in the same column"),
+        (
+            "scenario: {residents: [{id: al, home:here}]}\n",
+            "home:here is not a known key; after a colon comes a space: home: here",
+        ),
+    ],
+)
+def test_what_is_not_yaml_is_told_with_what_it_is_mostly_about(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(written(tmp_path, text))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("bakrey.yaml", "; did you mean bakery.yaml? `townlet scenarios new` writes one"),
+        ("twon_day.yaml", "; did you mean town_day? `townlet scenarios new` writes one"),
+        ("nofile.yaml", "; `townlet scenarios new` writes one"),
+    ],
+)
+def test_a_file_that_is_not_there_is_compared_without_its_ending(
+    name: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For nofile.yaml, large.yaml was near."""
+    monkeypatch.chdir(tmp_path)
+    Path("bakery.yaml").write_text("extends: town_day\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(name)
+    assert str(caught.value) == f"there is no config file {name}{hint}"
+
+
+@pytest.mark.parametrize(
     ("override", "message"),
     [
         ("seed", "the override 'seed' is not of the form section.key=value"),

@@ -300,7 +300,7 @@ def test_several_scenarios_share_one_manifest(tmp_path: Path) -> None:
     assert validate(tmp_path / "suite").ok
     assert all(validate(tmp_path / "suite" / name).ok for name in FOUNDING)
     drawn = stats(tmp_path / "suite")
-    assert {sum(counts) for counts in drawn.histograms.values()} == {drawn.transitions}, "every histogram counts every decision once"
+    assert {sum(counts) for counts in drawn.histograms.values()} == {drawn.transitions}  # every decision, once
     dataset = ReplayDataset(ReplayDatasetConfig.from_capture_dir(tmp_path / "suite", streaming=True))
     assert len(dataset.metas) == result.samples == 11
     assert {meta.capture.scenario for meta in dataset.metas} == set(FOUNDING)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -52,6 +53,19 @@ def script(call: Call) -> Call:
     return partial(call, command=runpy.run_path(str(SCRIPT))["run_training"])
 
 
+def test_a_stopped_run_says_in_one_sentence_how_it_goes_on(here: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path ran into the next sentence: "… checkpoints/000001 Continue with"."""
+    pytest.importorskip("torch")
+
+    def stop(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("townlet.cli.train_progress.TrainingProgress.advance", stop)
+    code, out, err = call("train", "town_day", "--mode", "rollout", *TINY, "--epochs", 3, "--run-dir", "runs/a")
+    assert (code, out) == (143, "")
+    assert err.endswith("the state is saved in runs/a/checkpoints/000001; continue with `townlet train --resume runs/a`\n")
+
+
 def test_every_founding_flag_is_there() -> None:
     known = {name for option in train.params for name in (*option.opts, *option.secondary_opts)}
     assert set(FOUNDING.split()) <= known
@@ -85,7 +99,11 @@ def test_every_flag_that_changes_the_config_names_a_key_of_it() -> None:
         (("town_day", "--mode", "rollout", "--algorithm", "awr"), 2, "the mode is rollout; leave one of them out"),
         (("town_day", "--mode", "replay", "--train-ppo", "--algorithm", "iql"), 2, "--train-ppo says PPO; leave one of them out"),
         (("--resume", "nowhere"), 2, "is not a run folder"),
-        (("--resume", "nowhere", "--epochs", "3"), 2, "a resumed run keeps its settings"),
+        (("--resume", "nowhere", "--epochs", "3"), 2, "a resumed run keeps its settings; leave out --epochs 3\n"),
+        (("--resume", "nowhere", "--set", "seed=3"), 2, "a resumed run keeps its settings; leave out --set seed=3\n"),
+        (("town_day", "--epochs", "0"), 2, "townlet: --epochs 0: training.epochs is 0; expected greater than or equal to 1"),
+        (("town_day", "--ppo-clip-param", "-1"), 2, "townlet: --ppo-clip-param -1.0: ppo.clip_param is -1.0; expected greater"),
+        (("town_day", "--set", "training.epochs=0"), 2, "townlet: --set training.epochs=0: training.epochs is 0"),
         (("--resume", "nowhere", "--rollout-save-dir", "cap"), 2, "leave out --rollout-save-dir"),
         (("town_day", "--rollout-save-dir", "cap", "--capture-dir", "x", "--mode", "mixed"), 2, "both name the data"),
         (("town_day", "--rollout-save-dir", "cap", "--train-ppo", "--dry-run"), 2, "writes nothing"),

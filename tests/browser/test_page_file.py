@@ -305,6 +305,41 @@ def test_a_reload_returns_to_the_moment_the_person_and_the_view(town: Visit) -> 
     town.page.wait_for_selector("body[data-ready=true]")
     town.settle()
     assert (town.tick, town.text("#who-name"), town.js("townlet.view")) == (47, who, "people")
+    assert town.js("townlet.b") is None
+
+
+def reload(page: Visit) -> None:
+    page.page.reload()
+    page.page.wait_for_selector("body[data-ready=true]")
+    page.settle()
+
+
+def test_a_reload_returns_to_both_days_whichever_they_are(town: Visit) -> None:
+    """The place was kept under the day shown as A and looked for under the one the page opens with."""
+    days = town.js("townlet.library.takes.map(take => take.id)")
+    town.js("async days => { await townlet.openA(days[1]); await townlet.openB(days[0]); townlet.seek(31); }", days)
+    reload(town)
+    assert (town.js("[townlet.a.head.id, townlet.b.head.id]"), town.tick) == (days[::-1], 31)
+
+
+def test_a_link_that_was_reloaded_keeps_what_was_made_of_it_and_one_that_is_followed_does_not(
+    visit: Open, town_file: Path
+) -> None:
+    page = visit(f"{town_file.as_uri()}#t=31&who=bob")
+    page.js("townlet.seek(50)")
+    page.js("townlet.openB(null)")
+    reload(page)
+    assert (page.tick, page.text("#who-name"), page.js("townlet.b")) == (50, "bob", None)
+    for words, tick in (("t=7", 7), ("t=31&who=bob", 31)):
+        with page.page.expect_event("load"):
+            page.js("words => { location.hash = words; }", words)
+        page.page.wait_for_selector("body[data-ready=true]")
+        assert page.tick == tick
+    page.js("townlet.seek(50)")
+    page.page.goto("about:blank")
+    page.page.goto(f"{town_file.as_uri()}#t=31&who=bob")
+    page.page.wait_for_selector("body[data-ready=true]")
+    assert page.tick == 31
 
 
 @pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
@@ -363,10 +398,30 @@ def test_search_finds_residents_things_and_times(town: Visit) -> None:
     assert town.js("townlet.who") == 2
     town.page.fill("#search", thing)
     assert thing in town.text("#search-list")
+    town.page.fill("#search", "nobody of that name")
+    assert "07:40" in town.text("#search-list")
     minute = town.js("townlet.a.head.start_minute") + 65
     town.page.fill("#search", f"{minute // 60:02d}:{minute % 60:02d}")
     town.page.press("#search", "Enter")
     assert town.tick == 65
+
+
+def test_after_a_search_the_keys_are_those_of_the_page_again(town: Visit) -> None:
+    """Space was typed into the field, and Escape, which left it, also let go of whoever had been found."""
+    person = town.js("townlet.a.head.people[2].id")
+    town.key("/")
+    town.page.keyboard.type(person)
+    town.key("Enter")
+    town.key("Space")
+    town.until("townlet.player.t > 0")
+    town.key("Space")
+    for text in (person, "nobody of that name", ""):
+        town.key("/")
+        town.page.keyboard.type(text)
+        town.key("Escape")
+        assert (town.js("townlet.who"), town.page.input_value("#search"), town.page.is_visible("#search-list")) == (2, "", False)
+    town.key("Escape")
+    assert town.js("townlet.who") == -1
 
 
 def test_compare_names_the_first_divergence(visit: Open, town_file: Path, carried: dict[str, Any]) -> None:
@@ -489,6 +544,24 @@ def test_text_twice_as_large_hides_nothing(visit: Open, town_file: Path) -> None
         box = page.page.locator(f"#{name}").bounding_box()
         assert box["x"] >= 0, name
         assert box["x"] + box["width"] <= 1280, name
+
+
+@pytest.mark.parametrize(("width", "height"), [(720, 450), (960, 540), (844, 390)])
+def test_a_page_twice_as_large_or_a_phone_on_its_side_still_shows_two_maps(
+    visit: Open, town_file: Path, width: int, height: int
+) -> None:
+    """Screens of 1440 × 900 and 1920 × 1080 at 200 %: the maps were 5 and 72 pixels high; on the phone there was none."""
+    page = visit(town_file.as_uri(), width=width, height=height)
+    for who in (-1, 1):
+        page.js("who => townlet.select(who)", who)
+        page.settle()
+        for name in ("map-a", "map-b"):
+            box = page.page.locator(f"#{name}").bounding_box()
+            assert box["height"] >= 150, name
+            assert box["width"] >= 150, name
+        footer = page.page.locator("#footer").bounding_box()
+        assert footer["y"] + footer["height"] == height
+    assert page.page.locator("#inspector").bounding_box()["y"] < footer["y"] - 100
 
 
 def test_everything_is_reached_by_the_tab_key(town: Visit) -> None:

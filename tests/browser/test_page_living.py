@@ -263,6 +263,67 @@ def test_a_resident_is_taken_over_and_what_was_played_is_a_take(
     assert f"{abs(earned):.2f}" in alive.text("#seat-said")
 
 
+def test_a_seat_that_is_over_takes_no_more_decisions(alive: Visit) -> None:
+    """Digits and Enter went on choosing behind the end of the day, at which the page failed; Backspace brought nothing back."""
+    alive.js("townlet.seek(townlet.a.last)")
+    alive.js("townlet.select(0)")
+    alive.key("t")
+    alive.until("townlet.seat.options.length")
+    alive.key("1")
+    alive.until("townlet.seat.ended && !townlet.seat.busy")
+    played = alive.js("townlet.a.head.take.changes")
+    for key in ("2", "Enter"):
+        alive.key(key)
+    alive.settle()
+    assert alive.js("[townlet.a.head.take.changes, townlet.seat.decision]") == [played, TICKS // 10]
+    assert alive.js("townlet.mapA.overlay") == "doing"
+    alive.key("Backspace")
+    alive.until("!townlet.a.head.take.changes?.length && !townlet.seat.busy")
+    assert alive.page.is_visible("#seat-options")
+
+
+def test_a_seat_is_left_by_escape_and_waits_while_somebody_else_is_looked_at(alive: Visit) -> None:
+    """The panel showed the name of one and the options of another, and digits decided for whom nobody saw."""
+    alive.js("townlet.select(0)")
+    alive.key("t")
+    alive.until("townlet.seat.options.length")
+    alive.key("j")
+    alive.settle()
+    assert alive.page.is_visible("#tab-why")
+    assert not alive.page.is_visible("#seat")
+    alive.key("3")
+    assert (alive.js("townlet.mapA.overlay"), alive.js("townlet.seat.decision")) == ("queues", 0)
+    alive.key("k")
+    alive.settle()
+    assert alive.page.is_visible("#seat-options")
+    alive.key("t")  # which it is already
+    alive.key("1")
+    alive.until("townlet.seat.decision === 1 && !townlet.seat.busy")
+    alive.key("Escape")
+    alive.settle()
+    assert "the same luck" in alive.text("#seat-said")
+    assert alive.js("townlet.who") == 0
+    alive.key("Escape")
+    alive.settle()
+    assert alive.page.is_visible("#take-over")
+    assert alive.page.is_visible("#tab-why")
+    assert not alive.page.is_visible("#seat")
+    alive.key("Escape")
+    assert alive.js("townlet.who") == -1
+
+
+def test_who_plays_by_the_tab_key_stays_among_the_options(alive: Visit) -> None:
+    alive.js("townlet.select(0)")
+    alive.key("t")
+    alive.until("townlet.seat.options.length")
+    alive.page.locator("#seat-end").focus()
+    alive.key("Tab")
+    for decision in (1, 2):
+        assert alive.js("document.activeElement.className") == "option"
+        alive.key("Enter")
+        alive.until(f"townlet.seat.decision === {decision} && !townlet.seat.busy")
+
+
 def test_an_engine_with_one_constant_changed_is_not_trusted(visit: Open, carried_life: Carried, tmp_path: Path) -> None:
     module = carried_life.blobs["engine"]
     unit = b"\x44" + np.float64(1 / 2**53).tobytes()
@@ -354,6 +415,19 @@ def test_a_link_carries_what_somebody_changed(visit: Open, living_file: Path, al
     assert other.js("townlet.b.store.digest") == alive.js("townlet.b.store.digest") != other.js("townlet.a.store.digest")
     broken = visit(re.sub(r"vs=.{9}", "vs=AAAAAAAAA", link))
     assert "cannot be read" in broken.text("#status")
+
+
+def test_a_reload_returns_to_what_somebody_changed(alive: Visit) -> None:
+    alive.js("townlet.seek(40)")
+    alive.key("b")
+    alive.page.fill("#branch-do", "perturb blackout 30")
+    alive.key("Enter")
+    alive.until("townlet.b")
+    born = alive.js("townlet.b.head.id")
+    alive.page.reload()
+    alive.page.wait_for_selector("body[data-ready=true]")
+    assert (alive.js("townlet.b.head.id"), alive.tick) == (born, 40)
+    assert alive.page.input_value("#take-b") == born
 
 
 def test_surprise_is_what_the_critic_did_not_foresee(visit: Open, studio: Studio, tmp_path: Path) -> None:

@@ -228,9 +228,17 @@ def test_a_run_that_grows_is_seen_to_grow(page: Visit, served: Served) -> None:
     log = run / "telemetry.ndjson"
     write_run(run, load_config("queue_conflict"), telemetry=log.name)
     log.write_text("\n".join(lines[:2]) + "\n")
+    page.js("""() => {
+      const ask = fetch, open = new Promise(done => { window.letThrough = done; });
+      window.fetch = async (path, ...more) => { if (path.includes("/records")) await open; return ask(path, ...more); };
+    }""")
     page.key("g")
     page.key("r")
+    page.until("document.querySelectorAll('#runs-list li').length")
+    assert page.text("#runs-note") == "Reading the curves …"  # a long log takes its time
+    page.js("letThrough()")
     page.until("document.querySelectorAll('#runs-charts canvas').length > 2")
+    page.until("document.getElementById('runs-note').textContent === ''")
     count = "[...townlet.views.runs.logs.values()][0].records.length"
     assert page.js(count) == 2
     with log.open("a") as file:

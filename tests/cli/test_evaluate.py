@@ -100,7 +100,14 @@ def test_fork_prints_the_effect_of_an_edit(call: Call) -> None:
     assert code == 0
     assert out.startswith("rewards.survival = 0.5: 2 futures of 60 ticks from tick 100")
     assert json.loads(call(*words, "--json")[1])["effects"]["return"]["effect"]["difference"] == 0.0
-    assert call(*words, "--edit", "nonsense")[0] == 2
+
+
+@pytest.mark.parametrize("edit", ["nonsense", "objects += stvoe@11,10", "exit bobby", "resident bob.hungr = 0.2"])
+def test_fork_announces_nothing_before_it_refuses(call: Call, edit: str) -> None:
+    words = ("fork", "town_day", "--at", 100, "--futures", 2, "--ticks", 60)
+    code, out, err = call(*words, "--edit", edit)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert call(*words, "--edit", "exit bob")[2].startswith("2 futures from tick 100, each simulated with and without")
 
 
 def test_report_and_study_refuse_what_is_not_there(call: Call, tmp_path: Path) -> None:

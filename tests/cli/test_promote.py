@@ -37,8 +37,23 @@ def test_the_drill_from_the_command_line(call: Call, ledger_options: list[str], 
     code, out, _ = call("promote", "evaluate", good, "--scorecard", card(tmp_path, weights, 1, 5.0), "--json", *ledger_options)
     assert (code, json.loads(out)["outcome"]) == (0, "PROMOTE")
     assert call("promote", "evaluate", bad, "--scorecard", card(tmp_path, worse, 2, -6.0), *ledger_options)[0] == 2
-    assert call("promote", "promote", bad, *ledger_options)[0] == 2
-    assert call("promote", "promote", good, *ledger_options)[0] == 0
+    code, out, _ = call("promote", "promote", bad, *ledger_options)
+    assert (code, out.splitlines()[-1]) == (
+        2,
+        "next: townlet promote evaluate, with the options of before, until it says PROMOTE",
+    )
+    code, out, _ = call("promote", "promote", good, *ledger_options)
+    towns = [f"{case.name} ({case.size})" for case in duel(1, {"return": 5.0}, candidate=weights, window=1).cases]
+    assert (code, out.splitlines()[-4:]) == (
+        0,
+        [
+            f"judged in {'; '.join(towns)}",
+            f"the champion is {weights[:12]} now, after scripted",
+            f"release     {tmp_path / 'promotion' / 'releases' / weights}",
+            'way back    townlet promote rollback --reason "…"',
+        ],
+    )
+    assert call("promote", "promote", good, *ledger_options)[:2] == (0, out)
     code, out, _ = call("promote", "rollback", "--reason", "a\n  drill", *ledger_options)
     assert (code, out) == (0, f"the champion is scripted again, after {weights[:12]}\n")
     code, out, _ = call("promote", "history", *ledger_options)

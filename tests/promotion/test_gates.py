@@ -175,7 +175,7 @@ def test_a_gate_never_passes_for_lack_of_data(rule: str) -> None:
     card = scorecard([policy_card("candidate", nothing), policy_card("champion", nothing)])
     result = judge(GateConfig(metric="wait_mean", rule=rule, bound=5.0), card, "candidate", "champion")
     assert result.verdict == "hold"
-    assert "has 2 values to judge by, 5 are needed" in result.reason
+    assert "has 2 values to judge by, 5 are needed; evaluate more towns or days" in result.reason
 
 
 def test_where_there_is_nothing_of_the_kind_more_towns_are_no_remedy() -> None:

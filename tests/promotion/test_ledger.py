@@ -138,7 +138,9 @@ def test_a_promotion_needs_windows_since_the_champion_changed(drill: Drill) -> N
     assert drill.releases.promote(drill.candidate("one")).outcome is Outcome.PROMOTE
     late = drill.releases.promote(drill.candidate("two"))
     assert late.outcome is Outcome.HOLD
-    assert "no window since the last change of champion" in late.reasons[0]
+    two = drill.candidate("two")
+    said = f"{two} has no window since the last change of champion; `townlet promote evaluate {two}` judges one"
+    assert late.reasons == (said,)
 
 
 def test_a_scorecard_of_other_weights_or_another_champion_or_suite_fails(drill: Drill) -> None:

@@ -77,6 +77,16 @@ def test_reachability_fails_behind_a_wall(tmp_path: Path) -> None:
     assert "'office' at row 7, column 1 cannot be reached from 'house'" in found.found
 
 
+def test_a_bed_too_few_is_told_with_what_to_do(tmp_path: Path) -> None:
+    """It ended with "see the message"."""
+    town = tree()
+    town["scenario"]["map"] = redraw({1: "#b...#..s..#"})
+    assert verdict(tmp_path, town, "tiles").found == "house has 1 bed for 2 residents"
+    found = verdict(tmp_path, town, "reachability")
+    assert found.found.endswith("has 1 bed, and 'bob' finds none free")
+    assert found.remedy == "add a bed or give 'bob' another home"
+
+
 def test_doors_fail_when_forty_people_share_one(tmp_path: Path) -> None:
     town = tree()
     beds, aisle, door, wall = "#" + "b" * 20 + "#", "#" + "." * 20 + "#", "#" + "." * 20 + "+", "#" * 22
@@ -223,6 +233,6 @@ def test_a_schedule_that_names_an_object_which_is_not_there_fails() -> None:
     ]
     scenario = config.scenario.model_copy(update={"residents": tuple(residents)})
     report = lint(config.model_copy(update={"scenario": scenario}))
-    assert "names the object 'stove_9', which is not there; did you mean 'stove_1'?" in next(
-        one.found for one in report.verdicts if not one.ok
-    )
+    found = next(one for one in report.verdicts if not one.ok)
+    assert found.found.endswith("names the object 'stove_9', which is not there")
+    assert found.remedy == "did you mean 'stove_1'?"

@@ -45,9 +45,9 @@ def test_without_an_edit_the_futures_are_simulated_once(morning: Moment, monkeyp
 
     monkeypatch.setattr("townlet.studies.fork.VectorTown", counted)
     fork(morning, [], futures=3, ticks=30)
-    assert made == [3]
+    assert made == [1, 3]  # first one town, in which the edits are tried
     fork(morning, ["conflict.quarrel_ticks = 9"], futures=3, ticks=30)
-    assert made == [3, 3, 3]
+    assert made == [1, 3, 1, 3, 3]
 
 
 def test_futures_differ_and_the_first_is_what_happens_anyway(morning: Moment) -> None:

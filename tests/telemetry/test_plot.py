@@ -6,6 +6,7 @@ import csv
 import errno
 import json
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,22 @@ def test_the_panels_hold_the_numbers_of_the_log(log: Path) -> None:
     spans = {axes.get_xlim() for axes in drawn.axes[: len(plot.PANELS)]}
     assert len(spans) == 1  # what happened at the same time stands at the same place
     assert losses.get_yscale() == "symlog"  # the policy loss is seen beside the value loss
+
+
+@pytest.mark.parametrize("fastest", [95e3, 190e3, 900e3, 9e6])
+def test_figures_beside_the_throughput_do_not_lie_on_each_other(fastest: float, tmp_path: Path) -> None:
+    """In the curves of the demo, 80k and 90k were written over 100k."""
+    pytest.importorskip("matplotlib")
+    with TelemetryWriter(tmp_path / "run.jsonl") as writer:
+        for number in range(1, 11):
+            writer.write(example_record(number, steps_per_second=66e3, sim_steps_per_second=fastest))
+    drawn = plot.figure(plot.read_runs([tmp_path / "run.jsonl"]))
+    drawn.canvas.draw()
+    axes = drawn.axes[plot.PANELS.index("throughput")]
+    texts = [text for which in ("major", "minor") for text in axes.get_yticklabels(which=which) if text.get_text()]
+    boxes = sorted((box.y0, box.y1) for text in texts if axes.bbox.y0 <= (box := text.get_window_extent()).y0 <= axes.bbox.y1)
+    assert len(boxes) >= 2
+    assert all(below[1] <= above[0] + 1 for below, above in pairwise(boxes))
 
 
 def test_runs_differ_in_more_than_colour_and_share_the_scale_of_their_strips(log: Path, other: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 import textwrap
@@ -17,7 +18,17 @@ import pytest
 
 from townlet import files
 from townlet.errors import ConfigError, TelemetryError, UsageError
-from townlet.telemetry.alarm_rules import PAST, Rule, RuleState, default_rules, flag_rules, merged, read_rules, rules_of
+from townlet.telemetry.alarm_rules import (
+    PAST,
+    RecentValues,
+    Rule,
+    RuleState,
+    default_rules,
+    flag_rules,
+    merged,
+    read_rules,
+    rules_of,
+)
 from townlet.telemetry.example import example_record
 from townlet.telemetry.follow import Follower, NewLine, Notice
 from townlet.telemetry.ndjson import TelemetryWriter
@@ -250,6 +261,14 @@ def test_the_past_is_what_came_before_the_mean_that_is_compared() -> None:
     below = Rule("exits", "below", 0.5, PAST, smoothing=2)
     assert alerts(below, [*level, 5.6, 5.5]) == []
     assert alerts(below, [*level, 5.5, 5.4]) == [34]
+
+
+@pytest.mark.parametrize("past", [[1.0, 2.0, 4.0], [1e9 + k % 3 for k in range(50)], [0.1] * 9, [1e300, -1e300, 1e300]])
+def test_the_spread_of_the_past_is_its_standard_deviation(past: list[float]) -> None:
+    values = RecentValues(1)
+    for value in (*past, 0.0):  # the last one is not past yet
+        values.add(value)
+    assert values.spread == pytest.approx(statistics.stdev(past), rel=1e-9, abs=1e-15)
 
 
 def test_later_rules_replace_earlier_ones_on_the_same_field() -> None:

@@ -64,8 +64,8 @@ def fork(
 
     moment = _moment(source, at, policy, overrides)
     arms = "with and without the edit" if edits else "once, because there is no --edit"
-    note(f"{futures} futures from tick {moment.tick}, each simulated {arms}")
-    result = compare(moment, edits, futures=futures, ticks=ticks, policy=policy)
+    said = f"{futures} futures from tick {moment.tick}, each simulated {arms}"
+    result = compare(moment, edits, futures=futures, ticks=ticks, policy=policy, begin=lambda: note(said))
     emit(result.model_dump(mode="json"), lambda: fork_text(result), as_json)
 
 

@@ -136,8 +136,13 @@ def promote_candidate(releases: Releases, candidate: Path, as_json: bool) -> Non
     Example:
       townlet promote promote runs/demo
     """
+    from townlet.dto.promotion import Outcome
+
     decision = releases.promote(candidate)
-    emit(decision.model_dump(mode="json"), lambda: decision_text(decision), as_json)
+    more = "next: townlet promote evaluate, with the options of before, until it says PROMOTE"
+    if decision.outcome is Outcome.PROMOTE:
+        more = released_text(releases)
+    emit(decision.model_dump(mode="json"), f"{decision_text(decision)}\n{more}", as_json)
     leave(decision.outcome.exit_code)
 
 
@@ -225,6 +230,18 @@ def decision_text(decision: PromotionDecision) -> str:
     told = {gate.reason for gate in gates}
     lines = [decision.outcome.value, *(f"  {reason}" for reason in decision.reasons if reason not in told)]
     return "\n".join(lines + [f"  {gate.verdict}  {gate.reason}" for gate in gates])
+
+
+def released_text(releases: Releases) -> str:
+    """Of the release that was just made: where it was judged, whom it follows, where it lies, and the way back."""
+    last = releases.entries()[-1]
+    judged = last.evidence.scorecard if last.evidence is not None else None
+    towns = _towns(releases.evidence(judged)) if judged is not None else []
+    lines = [f"judged in {'; '.join(towns)}"] if towns else []
+    lines.append(f"the champion is {last.candidate[:12]} now, after {last.champion[:12]}")
+    lines.append(f"release     {releases.release_of(last.candidate)}")
+    lines.append('way back    townlet promote rollback --reason "…"')
+    return "\n".join(lines)
 
 
 def history_text(entries: tuple[LedgerEntry, ...]) -> str:

@@ -200,7 +200,7 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
         for report in reports:
             lines.append(f"{report.scenario}: {'passes' if report.ok else 'fails'}")
             for one in report.verdicts:
-                remedy = "" if one.ok else f"; {one.remedy}"
+                remedy = f"; {one.remedy}" if one.remedy and not one.ok else ""
                 lines.append(f"  {'ok  ' if one.ok else 'FAIL'} {one.name}: {one.found}{remedy}")
         return "\n".join(lines)
 
@@ -297,6 +297,6 @@ def new(
     failed = [verdict for verdict in report.verdicts if not verdict.ok]
     lines = [f"{path} is written; `townlet run {path}` runs it"]
     lines.append("the linter says that it can work" if report.ok else "the linter says that it cannot work:")
-    lines += [f"  {verdict.name}: {verdict.found}; {verdict.remedy}" for verdict in failed]
+    lines += [f"  {verdict.name}: {verdict.found}{'; ' * bool(verdict.remedy)}{verdict.remedy}" for verdict in failed]
     emit({"path": str(path), "ok": report.ok, "failed": [asdict(verdict) for verdict in failed]}, "\n".join(lines), as_json)
     leave(0 if report.ok else 1)

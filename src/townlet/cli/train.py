@@ -92,16 +92,21 @@ def founding_flags(function: Callable[..., object]) -> Callable[..., object]:
 
 def overrides_of(flags: Flags) -> tuple[str, ...]:
     """The flags that were given as `key=value`, so that they are checked like the config itself."""
+    from townlet.config.loader import GivenAs
+
     keys = {flag: key for flag, (key, *_) in VALUES.items()} | {flag: key for flag, (key, _) in SWITCHES.items()} | BOTH_WAYS
     found = list(flags["overrides"])
     for flag, key in keys.items():
-        value = flags[flag.partition("/")[0].removeprefix("--").replace("-", "_")]
-        if value is not None:
-            found.append(f"{key}={str(value).lower() if isinstance(value, bool) else value}")
+        on, _, off = flag.partition("/")
+        value = flags[on.removeprefix("--").replace("-", "_")]
+        if isinstance(value, bool):
+            found.append(GivenAs.of(f"{key}={str(value).lower()}", on if value else off))
+        elif value is not None:
+            found.append(GivenAs.of(f"{key}={value}", f"{on} {value}"))
     if flags["train_ppo"] and flags["resume"] is None:
-        found.append("training.algorithm=ppo")
+        found.append(GivenAs.of("training.algorithm=ppo", "--train-ppo"))
     if flags["seed"] is not None:
-        found.append(f"seed={flags['seed']}")
+        found.append(GivenAs.of(f"seed={flags['seed']}", f"--seed {flags['seed']}"))
     return tuple(found)
 
 
@@ -164,7 +169,7 @@ def train_command(source: str | None, flags: Flags, *, always_train: bool) -> No
         try:
             result = orchestrator.run(mode, options)
         except InterruptedRun as error:
-            error.args = (f"{error} Continue with `townlet train --resume {run_dir}`.",)
+            error.args = (f"{error}; continue with `townlet train --resume {run_dir}`",)
             raise
     _publish(result, f"{config.config_id}, {mode}", flags, plots=flags["plots"] and mode != "bc")
 
@@ -219,7 +224,7 @@ def _publish(result: TrainingResult, title: str, flags: Flags, *, plots: bool) -
 
 def _config(source: str | None, flags: Flags) -> tuple[SimulationConfig, Path | None]:
     """The config to train with, and the run folder: of the run that is resumed, or as the flags say."""
-    from townlet.config.loader import load_config
+    from townlet.config.loader import load_config, override_words
     from townlet.policy.training.run_folder import RunFolder
 
     overrides = overrides_of(flags)
@@ -234,7 +239,7 @@ def _config(source: str | None, flags: Flags) -> tuple[SimulationConfig, Path | 
         return config, flags["run_dir"]
     extra = [f"--{name.replace('_', '-')}" for name in ("run_dir", "recipe", "rollout_save_dir") if flags[name] is not None]
     moved = {f"{VALUES[f'--{name}'][0]}={flags[name]}" for name in WHERE if flags[name] is not None}
-    extra = [*(word for word in overrides if word not in moved), *extra]
+    extra = [*(override_words(word) for word in overrides if word not in moved), *extra]
     if extra:
         raise UsageError(f"a resumed run keeps its settings; leave out {extra[0]}")
     run = RunFolder(flags["resume"])

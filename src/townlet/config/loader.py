@@ -45,6 +45,23 @@ _TAGS = {"tag:yaml.org,2002:" + name for name in ("str", "int", "float", "bool",
 RUN_CONFIG = "config.json"  # in the folder of a run: its config, resolved
 
 
+class GivenAs(str):
+    """An override that somebody gave in other words than `--set`: errors name these."""
+
+    words: str
+
+    @classmethod
+    def of(cls, override: str, words: str) -> GivenAs:
+        found = cls(override)
+        found.words = words
+        return found
+
+
+def override_words(override: str) -> str:
+    """How an override was given on the command line."""
+    return override.words if isinstance(override, GivenAs) else f"--set {override:.200}{'…' * (len(override) > 200)}"
+
+
 def load_config(path_or_name: str | Path, overrides: Sequence[str] = (), *, recipe: str | None = None) -> SimulationConfig:
     """The config of a file, or of a shipped name such as `town_day`, with `a.b=c` overrides on top.
 
@@ -116,10 +133,10 @@ def find_config(path_or_name: str | Path) -> Path:
         raise ConfigError(f"there is no scenario called {text!r:.80}{hint}")
     if path.parts[:1] == ("configs",) and SHIPPED.joinpath(*path.parts[1:]).is_file():
         return SHIPPED.joinpath(*path.parts[1:])
-    beside = [str(found) for found in path.parent.glob("*.yaml")] if _there(path.parent, Path.is_dir) else []
-    shipped = {f"{name}.yaml": name for name in _all_shipped()} if len(path.parts) == 1 else {}
-    known = [*beside, *shipped]
-    hint = _nearest(text, known, "`townlet scenarios new` writes one", show=lambda name: shipped.get(name, name))
+    beside = path.parent.glob("*.yaml") if _there(path.parent, Path.is_dir) else ()
+    shipped = {name: name for name in _all_shipped()} if len(path.parts) == 1 else {}
+    known = shipped | {found.stem: str(found) for found in beside}
+    hint = _nearest(path.stem, known, "`townlet scenarios new` writes one", show=known.__getitem__)
     raise ConfigError(f"there is no config file {text:.300}{hint}")
 
 
@@ -163,7 +180,8 @@ def _override(tree: Node, text: str) -> Node:
     key, equals, value = text.partition("=")
     if not equals or not key.strip() or any(not part for part in key.strip().split(".")):
         raise ConfigError(f"the override {text!r:.200} is not of the form section.key=value, such as ppo.learning_rate=1e-4")
-    parts, named = key.strip().split("."), f"--set {text if len(text) <= 200 else text[:200] + '…'}"
+    named = override_words(text)
+    parts = key.strip().split(".")
     if len(parts) > MAX_DEPTH:
         raise ConfigError(f"{named}: a key of {len(parts)} parts; at most {MAX_DEPTH} are read")
     return replace(tree, parts, parse_yaml(value, named, numbered=False))
@@ -270,6 +288,21 @@ def read_tree(path: Path, *, limit: int = MAX_BYTES) -> Node:
     return node
 
 
+_INDENT = "keys of one section begin in the same column"
+_COLON = "after the colon of a key comes a space; a text with a colon needs quotes"
+_YAML_HINTS = {  # what the reader of YAML says, and what it is mostly about
+    "did not find expected key": f"{_INDENT}, here or in the line above",
+    "did not find expected <document start>": _INDENT,
+    "did not find expected '-' indicator": "every entry of a list begins with a - in the same column",
+    "mapping values are not allowed in this context": f"{_COLON}, and {_INDENT}; look at the line above, too",
+    "could not find expected ':'": f"{_COLON}; look at the line above, too",
+    "did not find expected ',' or '}'": "entries between { and } have a comma between them; look at the line above, too",
+    "did not find expected ',' or ']'": "entries between [ and ] have a comma between them; look at the line above, too",
+    "found unexpected end of stream": "a quote is opened and never closed",
+    "found character that cannot start any token": "put the text into quotes",
+}
+
+
 def parse_yaml(text: str, name: str, folder: Path | None = None, *, numbered: bool = True) -> Node:
     """One YAML 1.2 document as a tree. No recursion, no objects, no repeated keys."""
     try:
@@ -280,7 +313,8 @@ def parse_yaml(text: str, name: str, folder: Path | None = None, *, numbered: bo
         line = text.splitlines()[mark.line] if mark is not None and mark.line < len(text.splitlines()) else ""
         tab = "\t" in line[: len(line) - len(line.lstrip())]
         problem = "a tab at the beginning of a line; indent with spaces" if tab else reason.problem or reason.context
-        raise ConfigError(f"{where}: this is not valid YAML: {problem}") from None
+        hint = "; " + _YAML_HINTS[problem] if problem in _YAML_HINTS else ""
+        raise ConfigError(f"{where}: this is not valid YAML: {problem}{hint}") from None
     except yaml.reader.ReaderError as reason:
         raise ConfigError(f"{name}: this is not valid YAML: {reason.reason} (at character {reason.position})") from None
     except UnicodeEncodeError as reason:  # an argument that is not UTF-8

@@ -80,6 +80,9 @@ def _hint(path: Path, model: type[BaseModel]) -> str:
         return f"; write {_MOVED[dotted(path)]}"
     here = _model_at(path[:-1], model)
     keys = list(here.model_fields) if here is not None else []
+    key, colon, value = word.partition(":")
+    if colon and key in keys:
+        return f"; after a colon comes a space: {key}: {value}".rstrip()
     near = did_you_mean(word, keys)
     if near:
         return f"; {near}"

@@ -139,8 +139,8 @@ def _drift(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str
 
 
 def _too_little(gate: GateConfig, count: int) -> GateResult:
-    nothing = "leave this gate out where there is nothing of the kind, such as no job or no wait"
-    remedy = "evaluate more towns" if count else nothing
+    nothing = "evaluate more days, or leave this gate out where there is nothing of the kind, such as no job or no wait"
+    remedy = "evaluate more towns or days" if count else nothing
     return _result(gate, "hold", None, count, f"{gate.metric} has {count} values to judge by, {MIN_PAIRS} are needed; {remedy}")
 
 

@@ -118,13 +118,13 @@ class Releases:
             if last is not None and last.kind == "promote" and last.candidate == checkpoint.weights and last.decision is not None:
                 return last.decision
             if last is None or last.kind != "window" or last.decision is None:
-                return self._without_gates(
-                    "hold", f"{candidate} has no window since the last change of champion; run promote evaluate"
-                )
+                problem = f"{candidate} has no window since the last change of champion"
+                return self._without_gates("hold", f"{problem}; `townlet promote evaluate {candidate}` judges one")
             if last.decision.outcome is not Outcome.PROMOTE:
                 return last.decision
             if last.evidence is None or last.evidence.checkpoint != checkpoint.sums:
-                return self._without_gates("hold", f"{candidate} was changed since it was judged; run promote evaluate again")
+                problem = f"{candidate} was changed since it was judged"
+                return self._without_gates("hold", f"{problem}; `townlet promote evaluate {candidate}` judges it anew")
             self._keep_release(candidate, checkpoint.weights)
             self._append("promote", checkpoint, entries, last.decision, last.evidence, last.decision.reasons)
             return last.decision

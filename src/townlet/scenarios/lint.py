@@ -159,7 +159,8 @@ def lint(config: SimulationConfig, *, days: float | None = None) -> LintReport:
         town = compile_plan(plan, config)
         check_orders(config, town.object_ids)
     except ScenarioError as error:
-        verdicts.append(Verdict("reachability", False, str(error), "see the message"))
+        found, _, remedy = str(error).rpartition("; ")
+        verdicts.append(Verdict("reachability", False, found, remedy) if found else Verdict("reachability", False, remedy))
         return LintReport(name, span, (*verdicts, _memory(plan, config)))
     offers = offers_of(plan, config)
     day = day_of(config, offers)
@@ -220,7 +221,7 @@ def _tiles(plan: Plan, config: SimulationConfig) -> Verdict:
     short = []
     for b, building in enumerate(plan.buildings):
         if lodgers[building.id] > beds[b]:
-            short.append(f"{building.id} has {beds[b]} beds for {lodgers[building.id]} residents")
+            short.append(f"{building.id} has {beds[b]} bed{'s' * (beds[b] != 1)} for {lodgers[building.id]} residents")
         room = len(floor_of(building, walk))
         if workers[building.id] > room:
             short.append(f"{building.id} has {room} tiles for {workers[building.id]} workers")

@@ -6,7 +6,7 @@ would have happened anyway. Residents make their first decision on what they saw
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,8 +67,9 @@ def fork(
     futures: int = 64,
     ticks: int | None = None,
     policy: str = "scripted",
+    begin: Callable[[], object] = lambda: None,
 ) -> ForkResult:
-    """The effect of the edits on every measure, paired by future."""
+    """The effect of the edits on every measure, paired by future. `begin` is called when nothing is left to be refused."""
     if futures < 1:
         raise UsageError(f"{futures} futures were asked for, expected at least 1")
     left = moment.config.scenario.episode_ticks - moment.tick
@@ -80,8 +81,10 @@ def fork(
     if any(isinstance(edit, Force) for edit in parsed):
         raise UsageError("a fork edits the town; a decision is forced in a take (`townlet observe`)")
     edited = apply_edits(as_it_was, parsed)
-    before = _measure_futures(as_it_was, moment, futures, policy, ())
-    after = _measure_futures(edited, moment, futures, policy, parsed) if parsed else before
+    _open_futures(edited, moment, 1, policy, parsed)
+    begin()
+    before = _measure(*_open_futures(as_it_was, moment, futures, policy, ()))
+    after = _measure(*_open_futures(edited, moment, futures, policy, parsed)) if parsed else before
     effects, rules = {}, moment.config.evaluation
     for name in MEASURES:
         effect = effect_of(after[name], before[name], rules)
@@ -100,9 +103,9 @@ def fork(
     )
 
 
-def _measure_futures(
+def _open_futures(
     config: SimulationConfig, moment: Moment, futures: int, policy: str, edits: Sequence[Edit]
-) -> dict[str, list[float | None]]:
+) -> tuple[SimulationLoop, Tally]:
     vec = VectorTown(config, futures)
     old = compile_town(moment.config)
     vec.restore(transplant(vec, old, moment.arrays, moment.town))
@@ -112,7 +115,10 @@ def _measure_futures(
             for town in range(futures):
                 change_world(vec, edit, town)
     tally = Tally(vec)
-    loop = SimulationLoop(vec, make_policy(policy, vec, seed=vec.seed), [tally])
+    return SimulationLoop(vec, make_policy(policy, vec, seed=vec.seed), [tally]), tally
+
+
+def _measure(loop: SimulationLoop, tally: Tally) -> dict[str, list[float | None]]:
     while tally.open.any():
         loop.step()
     return tally.row()

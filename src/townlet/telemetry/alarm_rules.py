@@ -212,7 +212,9 @@ class RecentValues:
 
     @property
     def spread(self) -> float:
-        return statistics.stdev(self.past)
+        """Standard deviation of the past. `statistics.stdev` counts in fractions, which was most of the time of reading a log."""
+        mean = sum(value / len(self.past) for value in self.past)
+        return math.hypot(*(value - mean for value in self.past)) / math.sqrt(len(self.past) - 1)
 
 
 class RuleState:

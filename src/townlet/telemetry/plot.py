@@ -227,7 +227,7 @@ def _drawable(values: Doubles) -> Doubles:
 
 
 def _draw_panel(axes: Axes, panel: Panel, runs: Sequence[LogSeries], span: tuple[float, float]) -> None:
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, LogLocator
 
     names = [name for name in panel_fields(panel) if any(run.has(name) for run in runs)]
     for run_index, run in enumerate(runs):
@@ -256,7 +256,9 @@ def _draw_panel(axes: Axes, panel: Panel, runs: Sequence[LogSeries], span: tuple
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     if panel == "throughput":
         axes.set_yscale("log")
+        low, high = axes.get_ylim()
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.yaxis.set_minor_locator(LogLocator(subs=range(2, 10) if high < 4 * low else (2, 5)))  # as many as do not overlap
         axes.yaxis.set_minor_formatter(EngFormatter(sep=""))
         axes.tick_params(which="minor", labelsize=7)
     elif small := _even_part(runs, names):

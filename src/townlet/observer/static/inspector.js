@@ -57,6 +57,7 @@ export class Inspector {
     byId("inspector-empty").hidden = who >= 0;
     byId("inspector-full").hidden = who < 0;
     if (who < 0) return;
+    page.seat.show();
     const frame = source.peek(page.player.t);
     if (!frame) return;
     const { head } = source;

@@ -10,7 +10,7 @@ const VIEW_KEYS = { t: "town", p: "people", q: "queues", i: "ties", r: "runs", l
 const HELP = [
   ["space", "play, pause"], ["← →", "one tick back, on"], ["shift ← →", "one decision back, on"], ["home end", "first, last tick"], [", .", "slower, faster"],
   ["n p", "next, previous moment: a conflict, somebody leaves, a blackout"], ["m", "the worst conflict of the day"], ["j k", "next, previous resident"], ["f", "follow the selected one"],
-  ["+ − 0", "zoom in, out, whole town"], ["w a s d", "move the map"], ["1 … 7", `overlay: ${Object.keys(OVERLAYS).join(", ")}`], ["c", "compare with a second day, side by side"], ["b", "what if: change something from here on"], ["t", "take over the selected one; then 1 … 9, enter, backspace"], ["/", "search"],
+  ["+ − 0", "zoom in, out, whole town"], ["w a s d", "move the map"], ["1 … 7", `overlay: ${Object.keys(OVERLAYS).join(", ")}`], ["c", "compare with a second day, side by side"], ["b", "what if: change something from here on"], ["t", "take over the selected one; then 1 … 9, enter, backspace, esc"], ["/", "search"],
   ["?", "these keys"], ["esc", "close; select nobody"],
 ];
 
@@ -49,7 +49,7 @@ export function bindKeys(page) {
     const target = /** @type {any} */ (e.target), typing = target.closest?.("input, select, textarea");
     if (e.ctrlKey || e.metaKey || e.altKey || target.closest?.("dialog") || (typing && e.key !== "Escape")) return;
     if (e.key === " " && target.closest?.("button, summary")) return;
-    if (!(e.key === "Enter" && target.closest?.("button")) && page.seat.key(e.key)) return void e.preventDefault();
+    if (!typing && !(e.key === "Enter" && target.closest?.("button")) && page.seat.key(e.key)) return void e.preventDefault();
     if (performance.now() - going < 1500 && e.key in VIEW_KEYS) {
       going = -Infinity;
       page.openView(VIEW_KEYS[/** @type {keyof typeof VIEW_KEYS} */ (e.key)]);

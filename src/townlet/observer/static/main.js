@@ -45,6 +45,7 @@ class Page {
     /** @type {any} */ this.a = null;
     /** @type {any} */ this.b = null;
     this.following = false;
+    this.opened = ""; // the take the page opened with
     this.view = "town";
     /** @type {any[]} */ this.moments = [];
     this.looked = false; // whether the moments of A are known
@@ -173,7 +174,6 @@ class Page {
   /** Where the town is simulated, and how that is known to be right. */
   showEngine() {
     const { digest } = this.a.store, native = this.library.living?.parts.living.digests[this.a.head.id], box = byId("digest");
-    byId("take-over").hidden = !digest;
     box.hidden = !digest && !this.library.refused;
     box.textContent = digest ? `${native ? "✓ " : ""}simulated here · ${digest.slice(0, 8)}` : "the server's film";
     box.title = !digest ? `${this.library.refused} The page shows the server's film.` : native ? `The town runs in this page. Its state ends with the digest ${digest}, the same as the native run's.` : `The town runs in this page. Digest of its last state: ${digest}`;
@@ -517,9 +517,10 @@ class Page {
   }
 
   letGo() {
-    if (!byId("search-list").hidden) this.closeSearch();
+    const from = /** @type {any} */ (document.activeElement);
+    if (from?.closest?.(".search")) this.closeSearch();
     else this.select(-1);
-    /** @type {any} */ (document.activeElement)?.blur?.();
+    from?.blur?.();
   }
 
   // --- words --------------------------------------------------------------------------------------------------------------
@@ -539,6 +540,7 @@ class Page {
   }
 
   closeSearch() {
+    byId("search").value = "";
     byId("search-list").hidden = true;
     byId("search").setAttribute("aria-expanded", "false");
   }
@@ -558,11 +560,11 @@ class Page {
     }
     byId("search-list").replaceChildren(...found.map(([name, kind, call]) => make("li", {}, make("button", { on: { click: () => {
       this.closeSearch();
-      byId("search").value = "";
+      byId("search").blur(); // the keys are those of the page again
       call();
-    } } }, make("span", { text: name }), make("span", { class: "soft", text: kind })))));
-    byId("search-list").hidden = !found.length;
-    byId("search").setAttribute("aria-expanded", String(found.length > 0));
+    } } }, make("span", { text: name }), make("span", { class: "soft", text: kind })))), ...(found.length ? [] : [make("li", { class: "soft none", role: "status", text: "Nobody and nothing of that name; a time is written 07:40." })]));
+    byId("search-list").hidden = !text;
+    byId("search").setAttribute("aria-expanded", String(Boolean(text)));
   }
 
   /** Where this tab stands, in the words of a link. */
@@ -595,17 +597,20 @@ class Page {
     }
   }
 
-  /** The id of the take that a link means, null where it means none. @param {string | null} text */
-  async takeOf(text) {
-    if (text === null) return null;
+  /** The id of a take that is here or can be made here, null where neither. @param {any} coming its recipe */
+  async bring(coming) {
     try {
-      if (this.library.takes.some(take => take.id === text)) return text;
-      const take = await takeOfLink(text), id = takeId(take);
+      const take = await coming, id = takeId(take);
       return this.library.takes.some(one => one.id === id) ? id : (await this.library.adopt(take)).id;
     } catch (error) {
       this.tell(/** @type {Error} */ (error).message, true);
       return null;
     }
+  }
+
+  /** The id of the take that a link means. @param {string | null} text */
+  async takeOf(text) {
+    return text === null || this.library.takes.some(take => take.id === text) ? text : this.bring(takeOfLink(text));
   }
 
   bind() {
@@ -674,25 +679,36 @@ class Page {
       this.inspector.shown = "";
       this.moved("theme");
     });
-    addEventListener("hashchange", () => location.reload()); // a link that is pasted into the page's own address
-    addEventListener("pagehide", () => this.a && keepPlace(this.a.head.id, this.place().toString()));
+    let linked = false;
+    addEventListener("hashchange", () => { // a link that is pasted into the page's own address
+      linked = true;
+      location.reload();
+    });
+    addEventListener("pagehide", () => this.a && keepPlace(this.opened, linked ? null : { link: location.hash, words: this.place().toString(), takes: [this.a, this.b].map(source => source?.head.take ?? null) }));
     bindKeys(this);
   }
 }
 
-/** A reload returns to the moment, the person and the view that its tab showed; where nothing can be kept, it begins anew. @param {string} take @param {string} words */
-function keepPlace(take, words) {
+/**
+ * What a tab showed, for its reload: the link it came by, the words of a link to the moment, the recipes of A and B.
+ * @typedef {{link: string, words: string, takes: [any, any]}} Place
+ */
+
+/** Where nothing can be kept, a reload begins anew. @param {string} opened the take the page opens with @param {Place | null} place */
+function keepPlace(opened, place) {
   try {
-    sessionStorage.setItem(`townlet ${take}`, words);
+    sessionStorage.setItem(`townlet ${opened}`, JSON.stringify(place));
   } catch { /* storage is switched off */ }
 }
 
-/** @param {string} take */
-function keptPlace(take) {
+/** A link that is followed anew shows what it means; one that is reloaded, what was made of it. @param {string} opened @returns {Place | null} */
+function keptPlace(opened) {
+  const [{ type }] = /** @type {PerformanceNavigationTiming[]} */ (performance.getEntriesByType("navigation"));
   try {
-    return sessionStorage.getItem(`townlet ${take}`) ?? "";
+    /** @type {Place | null} */ const place = JSON.parse(sessionStorage.getItem(`townlet ${opened}`) ?? "null");
+    return place?.link === location.hash && (place.link === "" || type !== "navigate") ? place : null;
   } catch {
-    return "";
+    return null;
   }
 }
 
@@ -700,11 +716,13 @@ function keptPlace(take) {
 export async function openPage(coming, moreViews) {
   try {
     const library = await coming, page = new Page(library, moreViews), open = library.about.open ?? {};
-    const words = new URLSearchParams(location.hash.slice(1) || keptPlace(open.take ?? library.takes[0]?.id));
+    page.opened = open.take ?? library.takes[0]?.id ?? "";
+    const place = keptPlace(page.opened), words = new URLSearchParams(place?.words ?? location.hash.slice(1));
     /** @type {any} */ (window).townlet = page;
     document.body.classList.toggle("offline", library.offline);
     byId("branch").hidden = library.offline && !library.living;
-    const first = (await page.takeOf(words.get("take"))) ?? open.take ?? library.takes[0]?.id, other = (await page.takeOf(words.get("vs"))) ?? (words.has("take") ? null : open.vs);
+    const take = (/** @type {number} */ k) => (place ? place.takes[k] && page.bring(place.takes[k]) : page.takeOf(words.get(["take", "vs"][k])));
+    const first = (await take(0)) ?? page.opened, other = (await take(1)) ?? (place || words.has("take") ? null : open.vs);
     page.fillTakes();
     if (first) {
       await page.openA(first);

@@ -17,8 +17,9 @@ export class Seat {
   /** @param {any} page */
   constructor(page) {
     this.page = page;
-    this.open = false;
+    this.open = this.ended = this.busy = false;
     /** @type {any} */ this.base = null; // the take as its policies play it
+    /** @type {any} */ this.mine = null; // as it was played so far
     this.slot = -1;
     this.name = "";
     this.decision = this.from = 0;
@@ -33,10 +34,11 @@ export class Seat {
   /** Begin at the decision under way. */
   async begin() {
     const { page } = this;
+    if (this.shown) return;
     if (!page.lives(page.a)) return void page.tell("This is a recording; to take over, open the town with townlet observe.");
     if (page.who < 0) return void page.tell("Select a resident first, then take over.");
     page.player.pause();
-    this.base = page.a;
+    this.base = this.mine = page.a;
     this.slot = page.who;
     this.name = nameOf(this.base.head, this.base.peek(page.player.t), this.slot);
     this.forces = [];
@@ -47,6 +49,17 @@ export class Seat {
     await this.ask();
   }
 
+  /** Whether the panel is about this seat: somebody else may be looked at meanwhile. */
+  get shown() {
+    return this.open && this.page.who === this.slot && (this.busy || this.page.a === this.mine);
+  }
+
+  show() {
+    byId("seat").hidden = !this.shown;
+    byId("take-over").hidden = this.shown || !this.page.lives(this.page.a);
+    byId("inspector-tabs").hidden = byId("inspector-body").hidden = this.shown;
+  }
+
   get tick() {
     return this.base.first + this.decision * this.base.head.interval;
   }
@@ -55,40 +68,43 @@ export class Seat {
   async ask() {
     const { page } = this;
     page.seek(this.tick);
-    const why = await page.a.why(this.tick, this.slot);
-    byId("seat").hidden = false;
-    byId("take-over").hidden = byId("inspector-tabs").hidden = byId("inspector-body").hidden = true;
+    const why = await page.a.why(this.tick, this.slot), focused = byId("seat-options").querySelector(":focus-visible");
+    this.ended = false;
+    this.show();
     byId("seat-undo").hidden = this.decision <= this.from;
     for (const id of ["seat-save", "seat-leave"]) byId(id).hidden = true;
     byId("seat-end").hidden = false;
     if (!why.active || why.resident !== this.name) return this.end();
-    byId("seat-said").textContent = `What does ${this.name} do now? Choose with a click or 1 … 9; enter leaves this decision to the policy.`;
+    byId("seat-said").textContent = `What does ${this.name} do now? Choose with a click or 1 … 9; enter leaves this decision to the policy, escape all others.`;
     this.options = why.options;
     byId("seat-options").replaceChildren(...why.options.map((/** @type {any} */ one, /** @type {number} */ k) => make("button", { class: "option", on: { click: () => this.choose(one.name) } },
       k < 9 ? make("kbd", { text: k + 1 }) : make("span"), make("span", { text: optionText(one.name) }), make("span", { class: "figure soft", text: percent(one.probability) }))));
     byId("seat-masked").replaceChildren(...why.masked.flatMap((/** @type {any} */ one) => [make("dt", { text: one.reason }), make("dd", { text: optionsText(one.options, this.page.a.head.actions) })]));
+    if (focused) byId("seat-options").querySelector("button")?.focus();
   }
 
   /** A key of the seat; whether it was one. @param {string} key */
   key(key) {
-    if (!this.open) return false;
-    if (/^[1-9]$/.test(key)) {
-      if (this.options[Number(key) - 1]) this.choose(this.options[Number(key) - 1].name);
-    } else if (key === "Enter") this.choose(null);
+    if (!this.shown) return false;
+    if (key === "Escape") this.ended ? this.leave() : this.end();
     else if (key === "Backspace") this.undo();
-    else return false;
+    else if (this.ended) return false;
+    else if (key === "Enter") this.choose(null);
+    else if (!/^[1-9]$/.test(key)) return false;
+    else if (this.options[Number(key) - 1]) this.choose(this.options[Number(key) - 1].name);
     return true;
   }
 
   /** @param {string | null} option null: as its policy would */
   async choose(option) {
+    if (this.busy) return;
     if (option !== null) this.forces = [...this.forces, { at: this.tick, do: `force ${this.name} ${option}` }];
     this.decision += 1;
     await this.replay();
   }
 
   async undo() {
-    if (this.decision <= this.from) return;
+    if (this.busy || this.decision <= this.from) return;
     this.decision -= 1;
     this.forces = this.forces.filter(one => one.at < this.tick);
     await this.replay();
@@ -97,16 +113,23 @@ export class Seat {
   /** The day with what was played so far. */
   async replay() {
     const { page } = this, { living } = page.library, before = page.a.head.id;
-    const head = this.forces.length ? await living.branch(this.base.head.id, this.forces, null) : this.base.head;
-    if (before !== head.id) await page.openA(head.id);
-    if (before !== head.id && before !== this.base.head.id) living.forget(before);
-    page.fillTakes();
-    if (this.decision >= this.base.store.decisions) this.end();
-    else await this.ask();
+    this.busy = true;
+    try {
+      const head = this.forces.length ? await living.branch(this.base.head.id, this.forces, null) : this.base.head;
+      if (before !== head.id) await page.openA(head.id);
+      if (before !== head.id && before !== this.base.head.id) living.forget(before);
+      this.mine = page.a;
+      page.fillTakes();
+      if (this.decision >= this.base.store.decisions) this.end();
+      else await this.ask();
+    } finally {
+      this.busy = false;
+    }
   }
 
   /** Your return against the policy's, on the same luck. */
   end() {
+    this.ended = true;
     const { page } = this, mine = page.a.store.returnOf(this.slot), theirs = this.base.store.returnOf(this.slot);
     byId("seat-said").textContent = page.a === this.base ? `You left every decision to the policy. Reward of ${this.name} over the day: ${fixed(mine)}.` : `Reward of ${this.name} over the day: ${fixed(mine)} with you, ${fixed(theirs)} with the policy and the same luck.`;
     byId("seat-options").replaceChildren();
@@ -123,8 +146,6 @@ export class Seat {
 
   leave() {
     this.open = false;
-    byId("seat").hidden = true;
-    byId("take-over").hidden = byId("inspector-tabs").hidden = byId("inspector-body").hidden = false;
     this.page.inspector.shown = "";
     this.page.showTables();
   }
