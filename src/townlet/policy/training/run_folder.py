@@ -247,7 +247,14 @@ class RunFolder:
     def save(self, number: int, checkpoint: Checkpoint, *, best: bool = False, scheduled: bool = True) -> Path:
         """Checkpoint `number`, whole or not at all; one that is not `scheduled` stays until the next."""
         self._check_held()
-        name, latest = f"{number:06d}", self.latest()
+        try:
+            return self._save(f"{number:06d}", checkpoint, best=best, scheduled=scheduled)
+        except (CheckpointError, StorageError):
+            self._check_held()  # moved in the middle: not the file that was not found is what is wrong
+            raise
+
+    def _save(self, name: str, checkpoint: Checkpoint, *, best: bool, scheduled: bool) -> Path:
+        latest = self.latest()
         if latest is not None and latest.name == name and (not best or self.best() == latest):
             there, state = read_state(latest), checkpoint.state
             same = there.get("standing") == state.get("standing")  # but for an evaluation that came later
