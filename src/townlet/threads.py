@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+MOST_THREADS = 64  # that share the towns of one process
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")  # the first that is set counts
 
 

@@ -267,6 +267,14 @@ def test_promotion_has_its_own_code_of_wrong_usage(capsys: pytest.CaptureFixture
     assert call("promote", "--nope", capsys=capsys)[0] == 64
 
 
+def test_an_option_that_is_missing_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call("replay", "export", "folder", "--output", "file", capsys=capsys)
+    assert code == 2
+    assert err == (
+        "townlet: missing option '--format'; choose from minari, parquet, joint, vault; see `townlet replay export --help`\n"
+    )
+
+
 def test_a_closed_pipe_is_quiet() -> None:
     script = f"{sys.executable} -m townlet config schema | head -n 1"
     result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)})
@@ -279,6 +287,13 @@ def test_a_reader_that_is_gone_is_not_a_check_that_failed() -> None:
     script = f"{sys.executable} -m townlet config schema | true; exit ${{PIPESTATUS[0]}}"
     result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)})
     assert (result.returncode, result.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(("words", "code"), [("scenarios show nowhere", 2), ("scenarios list > /dev/full", 74)])
+def test_an_error_that_nobody_can_be_told_keeps_its_exit_code(words: str, code: int) -> None:
+    """stderr on a full disk: the 1 of a traceback would mean a check that failed."""
+    script = f"{sys.executable} -m townlet {words} 2> /dev/full"
+    assert subprocess.run(["bash", "-c", script], env={**os.environ, "PYTHONPATH": str(SOURCE)}).returncode == code
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from townlet import __version__, signals
-from townlet.cli.common import Group, fit
+from townlet.cli.common import Group, note, tell
 from townlet.errors import ClusterError, TownletError, UsageError, did_you_mean
 from townlet.threads import one_blas_thread
 
@@ -127,7 +127,7 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader is gone: say nothing, also when closing
         return 141
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        tell(error.format_message())
         return usage_code
     except click.UsageError as error:
         return _say(_plain(error), usage_code)
@@ -162,7 +162,9 @@ def _plain(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption):
         near = did_you_mean(error.option_name, error.possibilities or ())
         message = f"there is no option {error.option_name}" + (f"; {near}" if near else "")
-    elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter) and error.param is not None:
+    elif isinstance(error, click.MissingParameter):
+        message = " ".join(message.split()).replace(". Choose from:", "; choose from")
+    elif isinstance(error, click.BadParameter) and error.param is not None:
         message = f"{error.param.get_error_hint(error.ctx).replace(chr(39), '')}: {error.message.rstrip('.')}"
     message = message.replace("valid integer", "whole number").replace("valid float", "number")
     if error.ctx is None:
@@ -171,5 +173,5 @@ def _plain(error: click.UsageError) -> str:
 
 
 def _say(message: str, code: int) -> int:
-    click.echo(fit(f"townlet: {message}", sys.stderr), err=True)
+    note(f"townlet: {message}")
     return code

@@ -10,7 +10,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
@@ -236,7 +236,13 @@ def emit(value: object, text: str | Callable[[], str], as_json: bool) -> None:
 
 def note(message: str) -> None:
     """A word to the person at the terminal, on stderr."""
-    click.echo(fit(message, sys.stderr), err=True)
+    tell(fit(message, sys.stderr))
+
+
+def tell(words: str) -> None:
+    """Words on stderr. Where they cannot be written (its disk is full, its reader gone), no work ends because of that."""
+    with suppress(OSError):
+        click.echo(words, err=True)
 
 
 def fit(text: str, stream: TextIO) -> str:

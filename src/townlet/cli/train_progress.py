@@ -7,12 +7,11 @@ from textwrap import wrap
 from time import perf_counter
 from types import TracebackType
 
-import click
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from townlet.cli.common import interactive
+from townlet.cli.common import interactive, tell
 from townlet.dto.policy import AnnealSummary, BCTrainingResult, DryRun, OfflineTrainingResult, PPOTrainingResult, TrainingResult
 from townlet.types import Record
 
@@ -88,13 +87,13 @@ class TrainingProgress:
             self._bar.update(self._task, completed=self._done)
         elif not self.quiet and (perf_counter() - self._told_at > PLAIN_EVERY or self._done == self._total):
             self._told_at = perf_counter()
-            click.echo(f"{self._what} {self._done}/{self._total}: {'  '.join(shown)}", err=True)
+            tell(f"{self._what} {self._done}/{self._total}: {'  '.join(shown)}")
 
     def say(self, sentence: str) -> None:
         if self._bar is not None:
             self._bar.console.print(sentence, highlight=False)
         elif not self.quiet:
-            click.echo(sentence, err=True)
+            tell(sentence)
 
 
 def result_text(result: TrainingResult) -> str:

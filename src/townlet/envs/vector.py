@@ -20,6 +20,7 @@ from townlet.envs.threads import Call, run_in_threads
 from townlet.errors import SnapshotError, UsageError, whole_number
 from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.scenarios.compile import CompiledTown, compile_town
+from townlet.threads import MOST_THREADS
 from townlet.types import Array
 from townlet.world._jit import JIT
 from townlet.world.actions import STEPS, Catalogue
@@ -50,7 +51,7 @@ from townlet.world.state import (
 )
 
 Scenario = str | Path | SimulationConfig
-MOST_SEED, MOST_THREADS = (1 << 63) - 1, 64
+MOST_SEED = (1 << 63) - 1
 GOLDEN_SECTION = (5**0.5 - 1) / 2
 FINGERPRINT = ("residents", "ties", "objects", "towns", "grid", "terms")  # state that a digest and a snapshot hold
 

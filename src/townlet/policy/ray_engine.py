@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import pickle
 import secrets
 import signal
 import socket
@@ -62,7 +63,7 @@ class RayEngine:
         self._watch = ClusterWatch(self._ray)
 
     def worker(self, make: Callable[..., object], *args: object) -> Worker:
-        self._watch.look()
+        self._watch.wait_for_head()
         return RayWorker(self._ray, self._watch, self.cluster, make, args)
 
     def share(self, value: object) -> Any:
@@ -87,9 +88,19 @@ class ClusterWatch:
         self._looked = time.monotonic()
         if isinstance(_try_to_reach(self.node), ConnectionRefusedError):
             raise ClusterError(f"the node of this process in the Ray cluster ({self.node}) has ended; {AGAIN}")
-        self._silent_since = math.inf if _try_to_reach(self.head) is None else min(self._silent_since, self._looked)
+        self._silent_since = math.inf if self.head_answers() else min(self._silent_since, self._looked)
         if time.monotonic() - self._silent_since > GIVEN_UP:
             raise ClusterError(f"the head of the Ray cluster at {self.head} has not answered for {GIVEN_UP:.0f} seconds; {AGAIN}")
+
+    def head_answers(self) -> bool:
+        """To be known before Ray is asked for what only the head can give: it waits, and ends this process after a minute."""
+        return _try_to_reach(self.head) is None
+
+    def wait_for_head(self) -> None:
+        self.look()
+        while self._silent_since < math.inf:
+            time.sleep(LOOK_EVERY)
+            self.look()
 
     def look_now_and_then(self) -> None:
         if time.monotonic() - self._looked > LOOK_EVERY:
@@ -115,7 +126,7 @@ class RayWorker:
     def ready(self, timeout: float) -> bool:
         self._watch.look_now_and_then()
         found = bool(self._ray.wait([self._asked], timeout=timeout, fetch_local=False)[0])
-        if not found and not self._told and time.monotonic() - self._since > SAY_AFTER:
+        if not found and not self._told and time.monotonic() - self._since > SAY_AFTER and self._watch.head_answers():
             self._told = True
             if not self._ray.wait([self.placed], timeout=0)[0]:
                 free = {name: amount for name, amount in self._ray.available_resources().items() if name in ("CPU", "memory")}
@@ -130,7 +141,7 @@ class RayWorker:
             host, _, apart = self._ray.get(self.placed)  # first: a node with other sources may not even read what it is asked
             if apart:
                 raise ClusterError(f"the node {host} has other versions ({apart}); install the same on all nodes")
-            found: Answer = Answer(*self._ray.get(self._asked))
+            found: Answer = Answer(*pickle.loads(self._ray.get(self._asked)))
         except self._ray.exceptions.RayError as error:
             raise WorkerDied(f"a worker in the cluster ended in the middle ({_why(error)}); start it again") from error
         return found.get()
@@ -154,8 +165,10 @@ class _Actor:
         apart = [f"{name} {found} there, {made_with.get(name, 'none')} here" for name, found in others.items()]
         return socket.gethostname(), os.getpid(), ", ".join(apart)
 
-    def call(self, method: Callable[..., object], *args: object) -> tuple[Any, str, int]:
-        return tuple(self._host.answer(method, args))
+    def call(self, method: Callable[..., object], *args: object) -> bytes:
+        """The answer, which its owner reads into memory of its own. Arrays would stay in the store of the node while they are
+        used, and Ray ends a process that frees some when its node is gone: in the middle of an update, without a word."""
+        return pickle.dumps(tuple(self._host.answer(method, args)), pickle.HIGHEST_PROTOCOL)
 
 
 TOKEN = "if it asks for a token, set RAY_AUTH_MODE=token; else "

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from townlet.config.learning import TrainingConfig
 from townlet.errors import TownletError
 from townlet.signals import SIGNALS
-from townlet.threads import own_cores
+from townlet.threads import MOST_THREADS, own_cores
 
 PATIENCE = 5.0  # seconds that a worker is given to end
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
@@ -34,7 +34,8 @@ def worker_count(training: TrainingConfig) -> int:
 
 def simulator_threads(training: TrainingConfig) -> int:
     """Threads that step towns in a process: one per worker, where the workers are not processes themselves."""
-    return max(training.threads, worker_count(training)) if training.engine == "local" else training.threads
+    wanted = max(training.threads, worker_count(training)) if training.engine == "local" else training.threads
+    return min(wanted, MOST_THREADS)  # how many there are changes no bit
 
 
 def learner_threads(training: TrainingConfig) -> int:

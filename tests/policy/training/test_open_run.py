@@ -13,7 +13,7 @@ from checkpoints import write_run
 from faults import fault_tools as tools
 from townlet import files
 from townlet.errors import CheckpointError, StorageError, UsageError
-from townlet.policy.training import open_run
+from townlet.policy.training import open_run, run_folder
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.run_folder import RunFolder
 
@@ -43,6 +43,20 @@ class Mover:
 
     def say(self, sentence: str) -> None:
         pass
+
+
+def test_a_run_whose_folder_is_moved_while_it_saves_names_that_and_no_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, moved = tmp_path / "run", tmp_path / "moved"
+
+    def move_in_the_middle(*given: Any, **named: Any) -> Path:
+        run.rename(moved)
+        raise CheckpointError("checkpoints/latest names '000001', which is not a checkpoint beside it")
+
+    monkeypatch.setattr(run_folder, "publish_checkpoint", move_in_the_middle)
+    with pytest.raises(StorageError, match="was moved or removed while the run wrote into it"):
+        train(run)
 
 
 def test_a_run_whose_folder_is_moved_ends_and_goes_on_from_where_the_folder_is(tmp_path: Path) -> None:

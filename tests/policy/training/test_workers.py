@@ -15,12 +15,14 @@ import pytest
 from townlet.cli.app import main
 from townlet.config import SimulationConfig
 from townlet.errors import InterruptedRun, TownletError, UsageError
+from townlet.policy import workers as where
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training.contexts import NoProgress, RunOptions
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.run_folder import RunFolder
-from townlet.policy.workers import LocalWorker, ProcessWorker, WorkerDied, worker_count
+from townlet.policy.workers import LocalWorker, ProcessWorker, WorkerDied, simulator_threads, worker_count
 from townlet.telemetry.ndjson import read_records
+from townlet.threads import MOST_THREADS
 
 pytest.importorskip("torch")
 
@@ -52,6 +54,16 @@ def test_a_failing_and_a_dying_worker_are_told_apart() -> None:
     with pytest.raises(WorkerDied, match="in the middle"):
         worker.result()
     worker.close()
+
+
+@pytest.mark.parametrize("words", ["training.workers=0", "training.workers=300", "training.threads=300"])
+def test_a_machine_with_more_cores_than_threads_may_share_the_towns_trains(
+    small_town: Small, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, "own_cores", lambda: 128)
+    config = small_town(words)
+    assert simulator_threads(config.training) == MOST_THREADS
+    assert RolloutCaptureService(config).towns(2).threads == MOST_THREADS
 
 
 def learner_for(config: SimulationConfig) -> PPOLearner:

@@ -82,7 +82,10 @@ export class Runs {
     if (!this.chosen.size && this.runs.length) this.chosen.add(this.page.library.about.open?.run ?? this.runs[0].id);
     byId("runs-note").textContent = this.runs.length ? "" : "There is no run in this folder yet. Start one in a terminal with townlet train town_day --mode anneal, and its curves grow here.";
     this.list();
+    const reading = "Reading the curves …", note = byId("runs-note");
+    if ([...this.chosen].some(id => !this.logs.has(id))) note.textContent = reading;
     await this.refresh();
+    if (note.textContent === reading) note.textContent = "";
     await this.details();
   }
 
