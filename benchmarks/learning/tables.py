@@ -153,6 +153,19 @@ def nine_weights() -> str:
     return rows(["weight", "return", "difference", "conflicts", "late", "attendance", "founders"], body)
 
 
+def strangers() -> str:
+    """The 2 × 2 table, a quarter per row: the lead of the trained over the script, then columns of both."""
+    body = []
+    for row in read_json(HERE / "results" / "strangers.json")["table"]:
+        mean, low, high = (figure(value, "return", "+") for value in row["lead"])
+        cells = [f"{row['towns']}, {row['partners']}", f"{mean} ({low} … {high})"]
+        for column in AMONG_STRANGERS.values():
+            trained, script = (figure(value, column.partition(" of ")[0]) for value in row[column])
+            cells.append(f"{trained} ({script})")
+        body.append(cells)
+    return rows(["towns, partners", "lead in return", *AMONG_STRANGERS], body)
+
+
 def trials() -> str:
     """The last trials of the demo's recipe, on validation towns; what is changed is said against the demo as it was then."""
     body = []
@@ -184,6 +197,14 @@ TRIALS = {  # title: what `recipe_trials.py` was told, when a conflict weighed 1
     "… conflict 20, `chat` raised by 20": "training.first_logits={chat: 20.0} | rewards.conflict_weight=20",
     "… `chat` raised by 12, 96 towns": "training.first_logits={chat: 12.0} | rewards.conflict_weight=20 | training.towns=96",
 }
+AMONG_STRANGERS = {
+    "conflicts": "conflicts of the measured",
+    "attendance": "attendance of the measured",
+    "late": "lateness of the measured",
+    "exits": "exits of the measured",
+    "neighbours' return": "return of neighbours",
+    "their conflicts": "conflicts of neighbours",
+}
 ALGORITHMS = {name: f"`{name}`" for name in ("bc", "awr", "iql", "cql")}
 SPANS = {"town_day_first_day": "1 day", "town_day_week": "7 days", "town_day": "28 days"}
 TABLES: dict[str, Callable[[], str]] = {
@@ -194,6 +215,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "random lives": lambda: by_policy("replay_random", ALGORITHMS, {CHANCE: "random"}, STORED[:-1]),
     "scripted lives": lambda: by_policy("replay", ALGORITHMS, {SCRIPT: "script, the teacher"}, STORED, shares=True),
     "nine weights": nine_weights,
+    "strangers": strangers,
     "trials": trials,
     "coordination": lambda: contrasts(["coordination"], PEACE),
     "sight": lambda: contrasts(["two_bathrooms_sight", "rush_hour_sight"], PEACE),
