@@ -52,7 +52,8 @@ class WorldConfig(Section):
         0,
         ge=0,
         le=1 << 20,
-        description="Event rows per town between two readings; 0 takes a size by residents. Overflow is counted.",
+        description="Event rows per town between two readings; 0 takes a size by residents. "
+        "Trainings and scorecards in which some are lost are refused.",
     )
 
 

@@ -220,6 +220,14 @@ class VectorTown:
     def events_lost(self) -> int:
         return int(self.state.towns["events_lost"].sum())
 
+    def require_all_events(self) -> None:
+        """Exits, shifts, conflicts and waits are known from events: whoever counts them must have had them all."""
+        if self.events_lost:
+            raise UsageError(
+                f"{self.events_lost} events of {self.config.config_id} did not fit into world.event_capacity="
+                f"{self.config.world.event_capacity}, so nothing can be counted; set it to 0 for a size by residents"
+            )
+
     def town_of(self, town: int) -> CompiledTown:
         return self.towns[int(self.state.towns[town]["layout"])]
 

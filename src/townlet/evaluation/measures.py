@@ -11,7 +11,6 @@ import numpy as np
 
 from townlet.dto.evaluation import MEASURES, LateRow
 from townlet.envs.vector import VectorTown
-from townlet.errors import UsageError
 from townlet.evaluation.suites import learner_slots
 from townlet.policy.sample_metrics import histogram
 from townlet.ports import Decided
@@ -116,11 +115,8 @@ class Tally(Probe):
         self._count_minutes()
         over = self.open & (towns["over"] != 0)
         self._close_day(over)
-        if over.any() and self.vec.events_lost:  # exits, shifts, conflicts and waits are known from events
-            raise UsageError(
-                f"{self.vec.events_lost} events of {self.vec.config.config_id} did not fit into world.event_capacity="
-                f"{self.vec.config.world.event_capacity}, so nothing can be counted; set it to 0 for a size by residents"
-            )
+        if over.any():
+            self.vec.require_all_events()
         kept, residents = (over[:, None] & self.watched & ~self.gone), self.vec.state.residents
         self.wallet[kept], self.debt[kept] = (residents[name][kept] / MONEY for name in ("wallet", "debt"))
         self.open &= ~over

@@ -284,3 +284,10 @@ def test_with_a_team_share_of_one_all_of_a_town_are_paid_alike(small_town: Small
     np.testing.assert_allclose(shared, np.repeat(rollout.rewards.mean(axis=2, keepdims=True), shared.shape[2], axis=2), rtol=1e-5)
     own = rollout_batch(rollout, config.ppo.model_copy(update={"team_share": 0.0})).rewards
     np.testing.assert_array_equal(own.reshape(rollout.rewards.shape), rollout.rewards)
+
+
+def test_a_training_in_which_events_are_lost_is_refused() -> None:
+    """Its conflicts, exits and shifts would be counted too low, in silence."""
+    vec = VectorTown(load_config("queue_conflict", ["world.event_capacity=1"]), 1)
+    with pytest.raises(UsageError, match=r"events of queue_conflict did not fit into world.event_capacity=1, .*; set it to 0"):
+        Collector(vec, 0, maps=False).collect(None, 40)

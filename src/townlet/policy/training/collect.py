@@ -247,6 +247,7 @@ class Collector(Probe):
             **recorder.data.columns(), state=before, tally=EventTally(), life_returns=[], life_lengths=[], life_ends=[]
         )
         SimulationLoop(vec, policy, [self, recorder]).run_decisions(horizon)
+        vec.require_all_events()
         self._count_events()
         recorder.bootstrap(values_of(policy, vec))
         recorder.end()
