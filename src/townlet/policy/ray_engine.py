@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import pickle
 import secrets
 import signal
 import socket
@@ -17,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,7 @@ class RayWorker:
             host, _, apart = self._ray.get(self.placed)  # first: a node with other sources may not even read what it is asked
             if apart:
                 raise ClusterError(f"the node {host} has other versions ({apart}); install the same on all nodes")
-            found: Answer = Answer(*pickle.loads(self._ray.get(self._asked)))
+            found: Answer = Answer(*deepcopy(self._ray.get(self._asked)))  # the store's own arrays must not outlive their node
         except self._ray.exceptions.RayError as error:
             raise WorkerDied(f"a worker in the cluster ended in the middle ({_why(error)}); start it again") from error
         return found.get()
@@ -165,10 +165,8 @@ class _Actor:
         apart = [f"{name} {found} there, {made_with.get(name, 'none')} here" for name, found in others.items()]
         return socket.gethostname(), os.getpid(), ", ".join(apart)
 
-    def call(self, method: Callable[..., object], *args: object) -> bytes:
-        """The answer, which its owner reads into memory of its own. Arrays would stay in the store of the node while they are
-        used, and Ray ends a process that frees some when its node is gone: in the middle of an update, without a word."""
-        return pickle.dumps(tuple(self._host.answer(method, args)), pickle.HIGHEST_PROTOCOL)
+    def call(self, method: Callable[..., object], *args: object) -> tuple[Any, str, int]:
+        return tuple(self._host.answer(method, args))
 
 
 TOKEN = "if it asks for a token, set RAY_AUTH_MODE=token; else "
